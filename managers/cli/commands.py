@@ -1,0 +1,55 @@
+"""Runs the parsed command. Each command's code is imported only when it is the one that runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from ...runtime.errors import SapwoodError
+from ..errors import ConfigError, InvalidRequest
+
+INTERRUPTED = 130
+
+
+def run_command(arguments: argparse.Namespace, began: float) -> int:
+    """The exit code: 0 done, 1 failed, 2 wrong options. `began`: when the process's own work began (perf_counter)."""
+    try:
+        return _run(arguments, began)
+    except (ConfigError, InvalidRequest) as error:
+        print(f"sapwood {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except SapwoodError as error:
+        print(f"sapwood {arguments.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(arguments: argparse.Namespace, began: float) -> int:
+    match arguments.command:
+        case "serve":
+            from .serve import serve
+
+            return serve(arguments, began)
+        case "chat":
+            from .chat import chat
+
+            return chat(arguments)
+        case "generate":
+            from .generate import generate
+
+            return generate(arguments)
+        case "pull":
+            from .pull import pull
+
+            return pull(arguments)
+        case "bench":
+            from .bench import bench
+
+            return bench(arguments)
+        case other:
+            raise ValueError(f"no code for the command {other!r}")

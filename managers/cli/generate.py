@@ -1,0 +1,23 @@
+"""`sapwood generate`: one prompt in, its completion out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ..errors import InvalidRequest
+from ..params import GenerateRequest
+from .options import config_of, sampling_of
+from .session import session
+
+
+def generate(arguments: argparse.Namespace) -> int:
+    """Print the completion of the prompt (or of standard input) as it comes."""
+    config = config_of(arguments)
+    prompt = sys.stdin.read() if arguments.prompt is None else arguments.prompt
+    if not prompt:
+        raise InvalidRequest("The prompt is empty.")
+    with session(config) as engine:
+        engine.print_completion(GenerateRequest(prompt=prompt, **sampling_of(arguments)))
+    print()
+    return 0

@@ -1,0 +1,96 @@
+"""The command line's options and their help. It must stay cheap to import: neither torch nor aiohttp.
+
+Defaults are those of `EngineConfig` and `GenerateRequest`, and only they check ranges; here options get their names.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import msgspec
+
+from ..config import ATTENTION_BACKENDS, DTYPES, LOG_LEVELS, SCHEDULES, EngineConfig
+from ..errors import ConfigError
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8000
+
+
+def add_model_options(parser: argparse.ArgumentParser, log_level: str) -> None:
+    """Which model, and what it runs on."""
+    group = parser.add_argument_group("model and machine")
+    _option(group, "model", "NAME", "the alias smollm2, a .gguf file, a Hugging Face directory, or a hub id")
+    _option(group, "threads", "N", "CPU threads of the worker; 0: as many as its libraries choose")
+    _option(group, "attention_backend", None, "what computes attention", ATTENTION_BACKENDS)
+    _option(group, "dtype", None, "type of the weights and of the arithmetic", DTYPES)
+    _option(group, "kv_dtype", None, "type of the KV pool", DTYPES)
+    group.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        default=log_level,
+        help=f"least important event to log (default: {log_level})",
+    )
+    group = parser.add_argument_group("memory")
+    _option(group, "kv_tokens", "N", "size of the KV pool in tokens; 0: as many as fit --kv-memory-fraction")
+    _option(group, "kv_memory_fraction", "F", "share of the available memory for the KV pool")
+    _option(group, "max_context", "N", "most tokens of prompt and completion together; 0: the model's own limit")
+
+
+def add_scheduling_options(parser: argparse.ArgumentParser) -> None:
+    """How requests share the machine."""
+    group = parser.add_argument_group("scheduling")
+    _option(group, "chunk_tokens", "N", "token budget of one step; a long prompt is computed in chunks of this size")
+    _option(group, "max_running", "N", "most sequences computed at once")
+    _option(group, "max_queue", "N", "most sequences that wait; beyond it requests get a 503")
+    _option(group, "schedule", None, "order of the queue: longest cached prefix first (ageing), or arrival", SCHEDULES)
+    group.add_argument(
+        "--no-prefix-cache", dest="prefix_cache", action="store_false", help="share nothing between requests"
+    )
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    """How tokens are chosen."""
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of a completion")
+    group.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest token (default: 1.0)")
+    group.add_argument("--top-k", type=int, metavar="K", help="choose among the K likeliest tokens (default: off)")
+    group.add_argument(
+        "--top-p", type=float, metavar="P", help="choose among the likeliest with this total probability"
+    )
+    group.add_argument("--min-p", type=float, metavar="P", help="drop tokens less likely than P times the likeliest")
+    group.add_argument("--repetition-penalty", type=float, metavar="R", help="above 1: repeat less (default: off)")
+    group.add_argument("--seed", type=int, metavar="N", help="same seed, same text (default: a new one each time)")
+    group.add_argument(
+        "--stop", action="append", metavar="TEXT", help="end before this text; may be given several times"
+    )
+
+
+def sampling_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The sampling options that were given, by the names of `GenerateRequest`."""
+    names = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop")
+    return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+
+
+def config_of(arguments: argparse.Namespace) -> EngineConfig:
+    """The engine's configuration. Raises ConfigError that names the option as it is typed."""
+    given = {name: getattr(arguments, name) for name in EngineConfig.__struct_fields__ if hasattr(arguments, name)}
+    try:
+        return EngineConfig(**given)
+    except ConfigError as error:
+        message = str(error)
+        for name in given:
+            message = message.replace(name, option_name(name)) if message.startswith(name) else message
+        raise ConfigError(message) from None
+
+
+def option_name(field: str) -> str:
+    """max_tokens -> --max-tokens"""
+    return "--" + field.replace("_", "-")
+
+
+def _option(group: Any, name: str, metavar: str | None, text: str, choices: tuple[str, ...] | None = None) -> None:
+    """An option of the same name, type and default as a field of EngineConfig."""
+    default = next(f.default for f in msgspec.structs.fields(EngineConfig) if f.name == name)
+    kind = {"choices": choices} if choices else {"metavar": metavar, "type": type(default)}
+    group.add_argument(option_name(name), default=default, help=f"{text} (default: {default})", **kind)

@@ -1,0 +1,47 @@
+"""`sapwood serve`: take the port, load the model, say how to use it, and serve until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from importlib.metadata import version
+
+from ..front import Front, FrontInfo
+from ..logs import start_logging
+from ..server.run import Server, address_of, bind
+from ..server.state import ServerState
+from .options import config_of
+
+
+def serve(arguments: argparse.Namespace, began: float) -> int:
+    """Serve; the exit code. Raises ConfigError or PortTaken before anything is loaded."""
+    config = config_of(arguments)
+    with bind(arguments.host, arguments.port) as listener:
+        start_logging("server", config.log_level)
+        url = address_of(listener)
+        print(f"Listening on {url}; loading {config.model} ...", flush=True)
+        imports = time.perf_counter() - began
+
+        def announce(state: ServerState) -> None:
+            total = time.perf_counter() - began
+            print(_announcement(url, state.model_name, state.front.info, imports, total), flush=True)
+
+        return asyncio.run(Server(Front(config), config.model, listener, announce).run())
+
+
+def _announcement(url: str, name: str, info: FrontInfo, imports: float, total: float) -> str:
+    model = info.model_info
+    spent = {"imports": imports, **{part: seconds for part, seconds in info.timings.items() if part != "total"}}
+    message = '{"messages": [{"role": "user", "content": "What is sapwood?"}]}'
+    return "\n".join(
+        (
+            f"Sapwood {version('sapwood')} serves {name} at {url}",
+            f"  model    {model.architecture}, {model.parameters / 1e6:,.0f}M parameters, {model.dtype}, "
+            f"{model.attention_backend} attention, {model.threads} threads",
+            f"  KV pool  {model.total_slots:,} tokens, {model.kv_bytes / 2**20:,.0f} MiB; "
+            f"context {info.max_context:,} tokens",
+            f"  ready in {total:.1f} s: " + ", ".join(f"{part} {seconds:.2f}" for part, seconds in spent.items()),
+            f"  try      curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{message}'",
+        )
+    )

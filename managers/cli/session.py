@@ -1,0 +1,47 @@
+"""An engine for a command that waits for its user: the event loop runs only while there is something to compute."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..config import EngineConfig
+from ..front import Front
+from ..logs import start_logging
+from ..messages import TextChunk
+from ..params import GenerateRequest, to_submit
+
+
+class Session:
+    """One engine in one terminal. Ctrl-C while it computes raises KeyboardInterrupt and aborts the request."""
+
+    def __init__(self, runner: asyncio.Runner, front: Front) -> None:
+        self._runner = runner
+        self._front = front
+
+    def print_completion(self, request: GenerateRequest) -> tuple[str, TextChunk]:
+        """Print the completion's text as it comes; returns all of it and the last chunk, which has the counts."""
+        return self._runner.run(self._print_completion(request))
+
+    async def _print_completion(self, request: GenerateRequest) -> tuple[str, TextChunk]:
+        submit = to_submit(request, vocab_size=self._front.info.model_info.vocab_size)
+        chunks: list[TextChunk] = []
+        async with self._front.stream(submit) as stream:
+            async for chunk in stream:
+                print(chunk.text, end="", flush=True)
+                chunks.append(chunk)
+        return "".join(chunk.text for chunk in chunks), chunks[-1]
+
+
+@contextmanager
+def session(config: EngineConfig) -> Iterator[Session]:
+    """Start an engine and end it again. Raises ModelError, ConfigError or EngineDead where it cannot start."""
+    start_logging("front", config.log_level)
+    with asyncio.Runner() as runner:
+        front = Front(config)
+        try:
+            runner.run(front.start())
+            yield Session(runner, front)
+        finally:
+            runner.run(front.stop())

@@ -1,0 +1,90 @@
+"""The options of an engine, checked in one place. Whatever is accepted here is acted on somewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .bodies import struct_from
+from .errors import ConfigError, InvalidRequest
+
+SCHEDULES = ("lpm", "fcfs")
+ATTENTION_BACKENDS = ("auto", "torch")
+DTYPES = ("auto", "float32")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an engine runs a model. Construction raises ConfigError for a value that is not allowed.
+
+    model: the alias "smollm2", a .gguf file, a Hugging Face directory, or a hub id.
+    threads: CPU threads of the worker; 0 leaves the choice to torch.
+    kv_tokens: size of the KV pool in tokens; 0 means as many as fit `kv_memory_fraction` of the available memory.
+    chunk_tokens: the token budget of a step, and so the largest prefill chunk.
+    max_running, max_queue: sequences computed at once, and sequences that may wait behind them.
+    max_context: most tokens of prompt + completion; 0 means what the model was trained for.
+    schedule: order of the queue: "lpm" (longest cached prefix first, with ageing) or "fcfs" (arrival).
+    audit, poison_freed: test modes: prove the books after every step; fill freed slots with NaN.
+    """
+
+    model: str = "smollm2"
+    threads: int = 0
+    kv_tokens: int = 0
+    kv_memory_fraction: float = 0.3
+    chunk_tokens: int = 256
+    max_running: int = 64
+    max_queue: int = 1024
+    max_context: int = 0
+    prefix_cache: bool = True
+    schedule: str = "lpm"
+    attention_backend: str = "auto"
+    dtype: str = "auto"
+    kv_dtype: str = "auto"
+    log_level: str = "info"
+    audit: bool = False
+    poison_freed: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ConfigError("model must name a model.")
+        for name, lowest, highest in _RANGES:
+            value = getattr(self, name)
+            if not lowest <= value <= highest:
+                raise ConfigError(f"{name} must be between {lowest} and {highest}, not {value}.")
+        if not 0.0 < self.kv_memory_fraction <= 0.95:
+            raise ConfigError(f"kv_memory_fraction must be above 0 and at most 0.95, not {self.kv_memory_fraction}.")
+        for name, allowed in _CHOICES:
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}; not {value!r}.")
+
+    @property
+    def capacity(self) -> int:
+        """Most sequences that may be open (running or waiting) at once."""
+        return self.max_running + self.max_queue
+
+
+_RANGES = (
+    ("threads", 0, 1024),
+    ("kv_tokens", 0, 2**30),
+    ("chunk_tokens", 1, 2**20),
+    ("max_running", 1, 4096),
+    ("max_queue", 1, 2**20),
+    ("max_context", 0, 2**30),
+)
+_CHOICES = (
+    ("schedule", SCHEDULES),
+    ("attention_backend", ATTENTION_BACKENDS),
+    ("dtype", DTYPES),
+    ("kv_dtype", DTYPES),
+    ("log_level", LOG_LEVELS),
+)
+
+
+def config_from(options: dict[str, Any]) -> EngineConfig:
+    """The configuration that these keyword arguments describe; raises ConfigError naming an unknown or mistyped one."""
+    try:
+        return struct_from(options, EngineConfig)
+    except InvalidRequest as error:
+        raise ConfigError(str(error).replace("field", "option")) from None

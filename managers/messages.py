@@ -1,0 +1,469 @@
+"""Every message that passes between the processes: plain msgspec structs, nothing else.
+
+Each struct is tagged with its class name and travels as msgpack (see `wire`). Arrays of token ids and slots
+travel as raw little-endian int32 bytes; `pack_ids` and `unpack_ids` convert. Nothing here is ever pickled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+
+def pack_ids(ids: np.ndarray | list[int]) -> bytes:
+    """Token ids, slots or lengths as little-endian int32 bytes."""
+    return np.ascontiguousarray(ids, dtype="<i4").tobytes()
+
+
+def unpack_ids(data: bytes) -> np.ndarray:
+    """The int32 array that `pack_ids` wrote; shape [n], read-only (it shares the message's memory)."""
+    return np.frombuffer(data, dtype="<i4")
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Base of everything that travels as a frame of its own."""
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """Base of what travels inside a message."""
+
+
+# --- life of a process: supervisor <-> children -------------------------------------------------------------------
+
+
+class Hello(Message, frozen=True):
+    """Child to front: the process is up and its inbox is bound."""
+
+    role: str
+    pid: int
+
+
+class ConfigureTokenizer(Message, frozen=True):
+    """Front to tokenizer: which model's text it handles (a local path, already fetched)."""
+
+    model_path: str
+    log_level: str
+
+
+class ConfigureWorker(Message, frozen=True):
+    """Front to worker: the model and how to run it.
+
+    `kv_tokens` 0 means: as many as `kv_memory_fraction` of the memory that is available allows.
+    `threads` 0 means torch's own default.
+    """
+
+    model_path: str
+    dtype: str
+    kv_dtype: str
+    attention_backend: str
+    threads: int
+    kv_tokens: int
+    kv_memory_fraction: float
+    max_running: int
+    max_context: int
+    poison_freed: bool
+    log_level: str
+
+
+class ConfigureScheduler(Message, frozen=True):
+    """Front to scheduler, once the worker is ready: the size of everything it keeps books of."""
+
+    total_slots: int
+    max_context: int
+    chunk_tokens: int
+    max_running: int
+    max_queue: int
+    schedule: str
+    prefix_cache: bool
+    audit: bool
+    poison_freed: bool
+    log_level: str
+
+
+class Limits(Message, frozen=True):
+    """Front to tokenizer, once the worker is ready: prompt + completion may hold `max_context` tokens at most."""
+
+    max_context: int
+
+
+class ModelInfo(Part, frozen=True):
+    """What the worker found in the checkpoint, for the others and for the log."""
+
+    architecture: str
+    parameters: int
+    weight_bytes: int
+    vocab_size: int
+    model_context: int
+    total_slots: int
+    kv_bytes: int
+    attention_backend: str
+    dtype: str
+    kv_dtype: str
+    threads: int
+
+
+class Ready(Message, frozen=True):
+    """Child to front: configured. The worker fills `model`; `timings` says what start-up was spent on (seconds)."""
+
+    role: str
+    timings: dict[str, float]
+    model: ModelInfo | None = None
+
+
+class StartFailed(Message, frozen=True):
+    """Child to front: it cannot start, in one sentence for the user. The child then exits with code 1."""
+
+    role: str
+    message: str
+
+
+class Shutdown(Message, frozen=True):
+    """Front to child: finish at once and exit with code 0."""
+
+
+# --- a request on its way in: front -> tokenizer -> scheduler -----------------------------------------------------
+
+
+class Sampling(Part, frozen=True, omit_defaults=True):
+    """How to choose tokens. Ranges are checked in the front (`managers.params`); everyone downstream trusts them.
+
+    `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 are off. `seed` is always set: the front draws one where
+    the user gave none. A token is a function of (seed, its position in the sequence) and the logits only.
+    `logprobs` None: none wanted; k >= 0: the chosen token's and the k most likely tokens' at every position.
+    """
+
+    max_tokens: int
+    seed: int
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+    stop_token_ids: list[int] = []
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+
+class Chat(Part, frozen=True):
+    """A conversation for the model's chat template. `messages` are as OpenAI has them, already checked by the front."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    template_kwargs: dict[str, Any] = {}
+    allow_control_tokens: bool = False
+
+
+class Submit(Message, frozen=True):
+    """Front to tokenizer: one request. Exactly one of `prompt` and `chat` is set.
+
+    prompt: runs of text and of token ids, in order. Text never yields control tokens unless
+        `allow_control_tokens`; ids pass through untouched. BOS is added only before leading text, where the model's
+        tokenizer does so by itself.
+    n: completions wanted; sample i has index i and seed `hash(seed, i)` (index 0 keeps the seed).
+    score: None for generation. For scoring, the continuations (text or ids): continuation i has index i, generates
+        nothing, and answers with the log-probability of each of its tokens. Text after text is tokenized together
+        with it; the score covers the tokens from the first one that differs from the prompt's own tokens.
+    prompt_logprobs: k >= 0 wants log-probabilities of the prompt tokens from position `logprob_start` on
+        (position 0 has none), with the k most likely alternatives.
+    stop: stop strings; the completion ends before the first one, unless `include_stop`.
+    echo: the first text chunk of every sample starts with the prompt's own text.
+    max_tokens in `sampling` is a cap; -1 means whatever the context leaves.
+    """
+
+    request_id: str
+    sampling: Sampling
+    prompt: list[str | list[int]] | None = None
+    chat: Chat | None = None
+    n: int = 1
+    score: list[str | list[int]] | None = None
+    prompt_logprobs: int | None = None
+    logprob_start: int = 0
+    stop: list[str] = []
+    include_stop: bool = False
+    echo: bool = False
+    skip_special_tokens: bool = True
+    allow_control_tokens: bool = False
+    namespace: str = ""
+    priority: int = 0
+
+
+class TokenizedRequest(Message, frozen=True):
+    """Tokenizer to scheduler: one sequence to compute (a request with n samples, or n scores, becomes n of these).
+
+    token_ids: packed prompt, at least one token; `len + max_tokens` fits the context.
+    stop_ids: ids that end the completion (the model's EOS ids unless ignore_eos, and `stop_token_ids`).
+    score_start: positions >= this want the log-probability of their token; None for none. Never 0.
+    """
+
+    request_id: str
+    index: int
+    token_ids: bytes
+    sampling: Sampling
+    stop_ids: list[int]
+    namespace: str
+    priority: int
+    score_start: int | None = None
+    score_top: int = 0
+
+
+class Abort(Message, frozen=True):
+    """Front to tokenizer, passed on to the scheduler: drop this request and all its samples; no answer follows."""
+
+    request_id: str
+
+
+class StopMatched(Message, frozen=True):
+    """Tokenizer to scheduler: sample `index` ended by a stop string; it needs no more tokens and no answer."""
+
+    request_id: str
+    index: int
+
+
+# --- a step: scheduler <-> worker ---------------------------------------------------------------------------------
+
+
+class OpenRow(Part, frozen=True):
+    """A sequence takes a row of the worker's tables.
+
+    prompt_ids / output_ids: packed; `output_ids` is what it had generated before it was retracted (penalties and
+    min_tokens count it). score_start as in TokenizedRequest, moved past what was already scored.
+    """
+
+    row: int
+    sampling: Sampling
+    stop_ids: list[int]
+    prompt_ids: bytes
+    output_ids: bytes
+    score_start: int | None
+    score_top: int
+
+
+class SlotWrite(Part, frozen=True):
+    """Positions [start, start + n) of a row's sequence live in these slots (packed)."""
+
+    row: int
+    start: int
+    slots: bytes
+
+
+class StepPlan(Message, frozen=True):
+    """Scheduler to worker: everything that one step does, in this order.
+
+    1. `poison` (test mode): fill the K and V of these freed slots with NaN.
+    2. `closed`: forget these rows. 3. `opened`: set up these rows. 4. `slot_writes`: update rows' slot tables.
+    5. One forward pass over the batch of B entries. Entry b computes `lengths[b]` tokens of row `rows[b]` at
+       positions `starts[b] ...`; their ids and slots are the entry's run of `token_ids` and `slots` (each of length
+       sum(lengths)). The slots are also written to the row's table, so entry b attends to the row's slots
+       [0, starts[b] + lengths[b]), causally. A token id of -1 stands for the token which the row sampled in its last
+       step. Within a layer all K/V of the step is stored before any attention is computed, so an entry may attend to
+       slots that another entry of the same step fills.
+    6. Where `sample[b]` is 1, sample the next token from the entry's last position.
+    7. Where the row has a score_start: log-probabilities of the prompt tokens at positions p >= score_start with
+       starts[b] <= p - 1 < starts[b] + lengths[b].
+
+    All arrays are packed int32 (`sample`: one byte each). Plans are executed strictly in order.
+    """
+
+    step: int
+    closed: list[int]
+    opened: list[OpenRow]
+    slot_writes: list[SlotWrite]
+    rows: bytes
+    starts: bytes
+    lengths: bytes
+    token_ids: bytes
+    slots: bytes
+    sample: bytes
+    poison: bytes = b""
+
+
+class TopLogprobs(Part, frozen=True):
+    """The k most likely tokens at one position, most likely first."""
+
+    ids: list[int]
+    logprobs: list[float]
+
+
+class Scored(Part, frozen=True):
+    """Log-probabilities of the prompt tokens at positions start, start + 1, … of the batch entry `entry`."""
+
+    entry: int
+    start: int
+    logprobs: list[float]
+    top: list[TopLogprobs]
+
+
+class SampledLogprob(Part, frozen=True):
+    """Natural log-probability of the token sampled by batch entry `entry`, from the model's unmodified logits."""
+
+    entry: int
+    logprob: float
+    top: TopLogprobs
+
+
+class StepResult(Message, frozen=True):
+    """Worker to scheduler: what step `step` gave.
+
+    token_ids: packed [B]; the sampled id, or -1 where nothing was sampled, or -2 where the entry's logits were not
+    finite (that request fails; the others are unharmed). `seconds` is the time the step took in the worker.
+    """
+
+    step: int
+    token_ids: bytes
+    logprobs: list[SampledLogprob]
+    scored: list[Scored]
+    seconds: float
+    dropped_frames: int = 0
+
+
+# --- a request on its way out: scheduler -> tokenizer -> front ----------------------------------------------------
+
+
+class Finish(Part, frozen=True):
+    """Why a completion ended. reason: "stop", "length", "abort" or "error".
+
+    matched: the stop token id or stop string, for "stop". message: for "error"; `overloaded` marks a full queue.
+    """
+
+    reason: str
+    matched: int | str | None = None
+    message: str = ""
+    overloaded: bool = False
+
+
+class TokenChunk(Part, frozen=True):
+    """New tokens of one sample. `logprobs`, where wanted, is as long as `token_ids`.
+
+    scored: prompt log-probabilities from position score_start on, sent once, with the first chunk that has them all.
+    """
+
+    request_id: str
+    index: int
+    token_ids: list[int]
+    logprobs: list[float]
+    top: list[TopLogprobs]
+    cached_tokens: int
+    scored: list[float] | None = None
+    scored_top: list[TopLogprobs] | None = None
+    finish: Finish | None = None
+
+
+class TokenBatch(Message, frozen=True):
+    """Scheduler to tokenizer: what one step, or one decision of the scheduler, gave to its requests."""
+
+    chunks: list[TokenChunk]
+
+
+class Alternative(Part, frozen=True):
+    """One token as a user sees it; `text` may hold U+FFFD where `data` is not whole UTF-8."""
+
+    token_id: int
+    text: str
+    data: bytes
+    logprob: float
+
+
+class TokenLogprob(Part, frozen=True):
+    """One position's token with its log-probability (None at position 0 of a prompt) and the likeliest others."""
+
+    token_id: int
+    text: str
+    data: bytes
+    logprob: float | None
+    top: list[Alternative]
+
+
+class TextChunk(Message, frozen=True):
+    """Tokenizer to front: new text of one sample. Joined `text` is the whole completion; `text` may be empty.
+
+    prompt_tokens and cached_tokens are set in every chunk; completion_tokens counts this sample's tokens so far. The
+    chunk with a `finish` is the sample's last. prompt_logprobs, where wanted, comes once; for a scoring request it
+    holds the continuation's tokens only.
+    """
+
+    request_id: str
+    index: int
+    text: str
+    token_ids: list[int]
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    logprobs: list[TokenLogprob]
+    prompt_logprobs: list[TokenLogprob] | None = None
+    finish: Finish | None = None
+
+
+class Rejected(Message, frozen=True):
+    """Tokenizer to front: the whole request is refused. kind: "invalid" (400) or "failed" (500)."""
+
+    request_id: str
+    kind: str
+    message: str
+    field: str | None = None
+
+
+# --- questions to the scheduler -----------------------------------------------------------------------------------
+
+
+class StatsCall(Message, frozen=True):
+    """Front to scheduler: send `Stats` now."""
+
+    call_id: int
+
+
+class FlushCall(Message, frozen=True):
+    """Front to scheduler: empty the prefix cache (everything not in use); answer with `Flushed`."""
+
+    call_id: int
+
+
+class Flushed(Message, frozen=True):
+    """Scheduler to front: how many slots the flush freed."""
+
+    call_id: int
+    freed: int
+
+
+class Stats(Message, frozen=True):
+    """Scheduler to front: the books and the counters, at this moment (counters since start).
+
+    free + private + pinned + evictable = total.
+    """
+
+    call_id: int
+    total: int
+    free: int
+    private: int
+    pinned: int
+    evictable: int
+    running: int
+    waiting: int
+    steps: int
+    prompt_tokens: int
+    cached_tokens: int
+    computed_tokens: int
+    generated_tokens: int
+    finished: int
+    aborted: int
+    retracted: int
+    evicted_tokens: int
+    dropped_frames: int
+    worker_dropped_frames: int
+    step_seconds: float
+    plan_seconds: float
+
+
+ToTokenizer = ConfigureTokenizer | Limits | Submit | Abort | TokenBatch | Shutdown
+ToScheduler = (
+    ConfigureScheduler | TokenizedRequest | Abort | StopMatched | StepResult | StatsCall | FlushCall | Shutdown
+)
+ToWorker = ConfigureWorker | StepPlan | Shutdown
+ToFront = Hello | Ready | StartFailed | TextChunk | Rejected | Stats | Flushed

@@ -1,0 +1,170 @@
+"""From a submitted request to the token sequences that the scheduler computes. Refuses what cannot be computed.
+
+It must not keep anything between requests: a request is a function of its message, the tokenizer and the context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from ..runtime.errors import TemplateError
+from ..runtime.text.chat_template import ChatTemplate
+from ..runtime.text.tokenizer import Tokenizer
+from .errors import InvalidRequest
+from .messages import Chat, Submit, TokenizedRequest, pack_ids
+
+_MASK = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One sequence to compute. score_start: the first position whose log-probability is wanted; 0 means from the
+    first one on, which has none and is reported as such; None where none are wanted."""
+
+    token_ids: list[int]
+    score_start: int | None
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A request in tokens: `sequences` by sample index, and the prompt's own text for `echo` ("" without)."""
+
+    submit: Submit
+    sequences: list[Sequence]
+    requests: list[TokenizedRequest]
+    prompt_text: str
+
+
+class PromptEncoder:
+    """Encodes requests for one model. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self._longest_token = max(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size))
+
+    def encode(self, submit: Submit, max_context: int) -> Encoded:
+        """The request's sequences, each shorter than `max_context` tokens. Raises InvalidRequest naming the field."""
+        if submit.chat is not None:
+            field, prompt = "messages", self._encode_chat(submit.chat)
+        else:
+            field, prompt = "prompt", self._encode_runs(submit, submit.prompt or [[]], max_context)
+        if not prompt:
+            raise InvalidRequest(f"{field} gives no tokens; at least one is needed.", field)
+        if submit.score is None:
+            _check_length(len(prompt), max_context, field)
+            sequences = [Sequence(prompt, self._logprob_start(submit, len(prompt)))] * submit.n
+        else:
+            sequences = [self._with_continuation(submit, prompt, i, max_context) for i in range(len(submit.score))]
+        requests = [self._request(submit, i, sequence, max_context) for i, sequence in enumerate(sequences)]
+        return Encoded(submit, sequences, requests, self._prompt_text(submit) if submit.echo else "")
+
+    def _encode_chat(self, chat: Chat) -> list[int]:
+        if self._template is None:
+            raise InvalidRequest("This model has no chat template; send a prompt instead of messages.", "messages")
+        try:
+            return self._template.encode(
+                chat.messages,
+                tools=chat.tools,
+                add_generation_prompt=chat.add_generation_prompt,
+                continue_final_message=chat.continue_final_message,
+                template_kwargs=chat.template_kwargs,
+                allow_control=chat.allow_control_tokens,
+            )
+        except TemplateError as error:
+            raise InvalidRequest(str(error), "messages") from None
+
+    def _encode_runs(self, submit: Submit, runs: list[str | list[int]], max_context: int) -> list[int]:
+        """BOS comes only before leading text. Far too long a text is refused unread: it would hold up the others'."""
+        at_least = sum(len(run) // self._longest_token for run in runs if isinstance(run, str))
+        if at_least >= max_context:
+            raise _too_long(f"at least {at_least}", max_context, "prompt")
+        add_bos = isinstance(runs[0], str) and self._tokenizer.adds_bos
+        if len(runs) == 1 and isinstance(runs[0], str):
+            return self._tokenizer.encode(runs[0], add_bos=add_bos, allow_control=submit.allow_control_tokens)
+        fragments: list[str | int] = []
+        for run in runs:
+            if isinstance(run, list):
+                fragments.extend(run)
+            else:
+                fragments.extend(self._tokenizer.split_control(run) if submit.allow_control_tokens else [run])
+        bos_id = self._tokenizer.bos_id
+        leading = [bos_id] if add_bos and bos_id is not None else []
+        return leading + self._tokenizer.encode_fragments(fragments)
+
+    def _with_continuation(self, submit: Submit, prompt: list[int], index: int, max_context: int) -> Sequence:
+        """The prompt followed by a continuation. Text after text is tokenized with it, since tokens may span both."""
+        assert submit.score is not None
+        assert submit.prompt is not None
+        field, continuation = f"continuations[{index}]", submit.score[index]
+        last = submit.prompt[-1]
+        if isinstance(continuation, list):
+            whole = prompt + continuation
+        elif isinstance(last, str):
+            whole = self._encode_runs(submit, [*submit.prompt[:-1], last + continuation], max_context)
+        else:
+            whole = self._encode_runs(submit, [*submit.prompt, continuation], max_context)
+        start = next((i for i, (a, b) in enumerate(zip(prompt, whole)) if a != b), min(len(prompt), len(whole)))
+        if start >= len(whole):
+            raise InvalidRequest(f"{field} adds no token to the prompt; there is nothing to score.", field)
+        if start == 0:
+            text = "shares its first token with the prompt, and a sequence's first token has no log-probability"
+            raise InvalidRequest(f"{field} {text}; use a longer prompt.", field)
+        _check_length(len(whole), max_context, field)
+        return Sequence(whole, start)
+
+    def _logprob_start(self, submit: Submit, length: int) -> int | None:
+        if submit.prompt_logprobs is None:
+            return None
+        if submit.logprob_start >= length:
+            text = f"logprob_start is {submit.logprob_start}, but the prompt has {length} tokens."
+            raise InvalidRequest(text, "logprob_start")
+        return submit.logprob_start
+
+    def _request(self, submit: Submit, index: int, sequence: Sequence, max_context: int) -> TokenizedRequest:
+        sampling = submit.sampling
+        room = max_context - len(sequence.token_ids)
+        max_tokens = room if sampling.max_tokens < 0 else min(sampling.max_tokens, room)
+        eos_ids = () if sampling.ignore_eos else self._tokenizer.eos_ids
+        start = None if sequence.score_start is None else max(1, sequence.score_start)
+        return TokenizedRequest(
+            request_id=submit.request_id,
+            index=index,
+            token_ids=pack_ids(np.asarray(sequence.token_ids)),
+            sampling=msgspec.structs.replace(sampling, max_tokens=max_tokens, seed=sample_seed(sampling.seed, index)),
+            stop_ids=sorted({*eos_ids, *sampling.stop_token_ids}),
+            namespace=submit.namespace,
+            priority=submit.priority,
+            score_start=start if start is not None and start < len(sequence.token_ids) else None,
+            score_top=submit.prompt_logprobs or 0,
+        )
+
+    def _prompt_text(self, submit: Submit) -> str:
+        runs = submit.prompt or []
+        return "".join(run if isinstance(run, str) else self._text_of(run) for run in runs)
+
+    def _text_of(self, ids: list[int]) -> str:
+        return b"".join(map(self._tokenizer.token_bytes, ids)).decode("utf-8", "replace")
+
+
+def sample_seed(seed: int, index: int) -> int:
+    """The seed in [0, 2^63) of sample `index`: the request's own for the first, splitmix64 of both for the others."""
+    if index == 0:
+        return seed
+    value = (seed + index * 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (value ^ (value >> 31)) >> 1
+
+
+def _check_length(length: int, max_context: int, field: str) -> None:
+    if length >= max_context:
+        raise _too_long(str(length), max_context, field)
+
+
+def _too_long(length: str, max_context: int, field: str) -> InvalidRequest:
+    text = f"The sequence has {length} tokens, but the context holds {max_context}, prompt and completion together"
+    return InvalidRequest(f"{text}; at most {max_context - 1} may be given.", field)

@@ -1,0 +1,121 @@
+"""What a finished request gives its caller, put together from its chunks; shared by the engine and the server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable
+
+import msgspec
+
+from .messages import Alternative, Finish, TextChunk, TokenLogprob
+
+__all__ = ["Alternative", "Completion", "Finish", "Generation", "Score", "TextChunk", "TokenLogprob", "collect"]
+
+
+class Completion(msgspec.Struct, kw_only=True):
+    """One sample of a request.
+
+    text: the whole completion (after the prompt's text, where `echo`). token_ids: every token that was generated and
+    belongs to the completion. finish: why it ended. logprobs: as long as token_ids, where wanted
+    (None where not, or where nothing was generated). prompt_logprobs:
+    of the prompt's tokens from `logprob_start` on, where wanted; of the continuation's tokens for a scoring request.
+    cached_tokens: how many prompt tokens earlier work had computed.
+    """
+
+    index: int
+    text: str
+    token_ids: list[int]
+    finish: Finish
+    logprobs: list[TokenLogprob] | None
+    prompt_logprobs: list[TokenLogprob] | None
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+    @property
+    def finish_reason(self) -> str:
+        """ "stop" or "length"."""
+        return self.finish.reason
+
+
+class Generation(msgspec.Struct, kw_only=True):
+    """All `n` completions of one request; the short names are those of the first."""
+
+    request_id: str
+    completions: list[Completion]
+
+    @property
+    def text(self) -> str:
+        return self.completions[0].text
+
+    @property
+    def token_ids(self) -> list[int]:
+        return self.completions[0].token_ids
+
+    @property
+    def finish_reason(self) -> str:
+        return self.completions[0].finish_reason
+
+    @property
+    def logprobs(self) -> list[TokenLogprob] | None:
+        return self.completions[0].logprobs
+
+    @property
+    def prompt_logprobs(self) -> list[TokenLogprob] | None:
+        return self.completions[0].prompt_logprobs
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.completions[0].prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that earlier work had computed, as the first sample found them."""
+        return self.completions[0].cached_tokens
+
+
+class Score(msgspec.Struct, kw_only=True):
+    """The log-probability of one continuation: `logprob` is the sum over `tokens` (natural logarithm)."""
+
+    index: int
+    logprob: float
+    tokens: list[TokenLogprob]
+    prompt_tokens: int
+    cached_tokens: int
+
+    @classmethod
+    def of(cls, completion: Completion) -> Score:
+        """The score that the completion of a scoring request carries."""
+        tokens = completion.prompt_logprobs or []
+        return cls(
+            index=completion.index,
+            logprob=sum(token.logprob for token in tokens if token.logprob is not None),
+            tokens=tokens,
+            prompt_tokens=completion.prompt_tokens,
+            cached_tokens=completion.cached_tokens,
+        )
+
+
+async def collect(stream: AsyncIterable[TextChunk]) -> list[Completion]:
+    """Read a stream to its end: its samples by index. Raises what the stream raises."""
+    chunks: dict[int, list[TextChunk]] = {}
+    async for chunk in stream:
+        chunks.setdefault(chunk.index, []).append(chunk)
+    return [_joined(chunks[index]) for index in sorted(chunks)]
+
+
+def _joined(chunks: list[TextChunk]) -> Completion:
+    last = chunks[-1]
+    if last.finish is None:
+        raise ValueError(f"the stream of sample {last.index} ended without a finish")
+    logprobs = [each for chunk in chunks for each in chunk.logprobs]
+    return Completion(
+        index=last.index,
+        text="".join(chunk.text for chunk in chunks),
+        token_ids=[token_id for chunk in chunks for token_id in chunk.token_ids],
+        finish=last.finish,
+        logprobs=logprobs or None,
+        prompt_logprobs=next((c.prompt_logprobs for c in chunks if c.prompt_logprobs is not None), None),
+        prompt_tokens=last.prompt_tokens,
+        cached_tokens=last.cached_tokens,
+        completion_tokens=last.completion_tokens,
+    )

@@ -1,0 +1,99 @@
+"""Builds one StepPlan. It only collects what the scheduler decided; the arrays' meaning is defined in `StepPlan`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..messages import OpenRow, SlotWrite, StepPlan, pack_ids
+from .request import Request
+
+
+class Entry:
+    """One request's part in a step: `count` positions from `start` on."""
+
+    __slots__ = ("count", "request", "samples", "slots", "start")
+
+    def __init__(self, request: Request, start: int) -> None:
+        self.request = request
+        self.start = start
+        self.count = 0
+        self.slots: list[np.ndarray] = []
+        self.samples = False
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+
+class PlanBuilder:
+    """Collects the entries of one step, then gives the message."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Request, Entry] = {}
+
+    def compute(self, request: Request, slots: np.ndarray) -> None:
+        """Let the step compute the next `len(slots)` positions of a request, into these slots."""
+        assert request.lease is not None
+        entry = self.entries.get(request)
+        if entry is None:
+            entry = self.entries[request] = Entry(request, request.lease.length - len(slots))
+        entry.slots.append(slots)
+        entry.count += len(slots)
+
+    def build(self, step: int, closed: list[int], poison: np.ndarray) -> tuple[StepPlan, list[Entry]]:
+        """The message, and its entries in batch order. Decides who samples: whoever reaches the end of its sequence."""
+        entries = list(self.entries.values())
+        opened: list[OpenRow] = []
+        slot_writes: list[SlotWrite] = []
+        token_ids: list[np.ndarray] = []
+        slots: list[np.ndarray] = []
+        for entry in entries:
+            request, lease = entry.request, entry.request.lease
+            assert lease is not None
+            if request.synced is None:
+                opened.append(_open_row(request))
+                request.synced = 0
+            if request.synced < entry.start:
+                known_to_worker = pack_ids(lease.slots[request.synced : entry.start])
+                slot_writes.append(SlotWrite(request.row, request.synced, known_to_worker))
+            request.synced = entry.end
+            token_ids.append(request.tokens[entry.start : entry.end])
+            if entry.end > request.known:  # the token that the step in flight samples
+                token_ids.append(_FED_BACK)
+            slots.extend(entry.slots)
+            entry.samples = request.wants_more and entry.end == request.prompt_length + request.expected
+            if entry.samples:
+                request.expected += 1
+        plan = StepPlan(
+            step=step,
+            closed=closed,
+            opened=opened,
+            slot_writes=slot_writes,
+            rows=pack_ids([entry.request.row for entry in entries]),
+            starts=pack_ids([entry.start for entry in entries]),
+            lengths=pack_ids([entry.count for entry in entries]),
+            token_ids=_concatenated(token_ids),
+            slots=_concatenated(slots),
+            sample=bytes(entry.samples for entry in entries),
+            poison=pack_ids(poison),
+        )
+        return plan, entries
+
+
+_FED_BACK = np.array([-1], dtype=np.int32)
+
+
+def _open_row(request: Request) -> OpenRow:
+    return OpenRow(
+        row=request.row,
+        sampling=request.sampling,
+        stop_ids=request.stop_ids,
+        prompt_ids=pack_ids(request.tokens[: request.prompt_length]),
+        output_ids=pack_ids(request.tokens[request.prompt_length :]),
+        score_start=request.next_score,
+        score_top=request.score_top,
+    )
+
+
+def _concatenated(arrays: list[np.ndarray]) -> bytes:
+    return pack_ids(np.concatenate(arrays)) if arrays else b""

@@ -1,0 +1,96 @@
+"""The endpoints about the server itself: health, models, metrics, flushing the cache, aborting a request."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from ...runtime.errors import SapwoodError
+from ..bodies import decode_body
+from ..messages import Stats
+from .errors import Answer, ErrorDetail
+from .responses import json_response
+from .state import STATE, ServerState
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """max_model_len: most tokens of prompt + completion."""
+
+    id: str
+    object: str = "model"
+    created: int
+    owned_by: str = "sapwood"
+    max_model_len: int
+
+
+class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    object: str = "list"
+    data: list[Model]
+
+
+class AbortBody(msgspec.Struct, forbid_unknown_fields=True):
+    """request_id: as given with the request, or as the answer's id (header X-Request-Id) says."""
+
+    request_id: str
+
+
+class EmptyBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request that has nothing to say: absent, or `{}`."""
+
+
+async def health(request: web.Request) -> web.Response:
+    """GET /health: 200 once requests can be served; 503, saying why, before and after."""
+    request.app[STATE].require_ready()
+    return json_response({"status": "ready"})
+
+
+async def models(request: web.Request) -> web.Response:
+    """GET /v1/models."""
+    return json_response(ModelList(data=[_model(request.app[STATE])]))
+
+
+async def model(request: web.Request) -> web.Response:
+    """GET /v1/models/{id}."""
+    state = request.app[STATE]
+    state.check_model(request.match_info["id"])
+    return json_response(_model(state))
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """GET /metrics, in Prometheus's text form. Works in every phase; without an engine the books are left out."""
+    state = request.app[STATE]
+    text = state.metrics.render(await _stats(state), state.front.dropped_frames)
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def flush_cache(request: web.Request) -> web.Response:
+    """POST /flush_cache: forget every cached prefix that no running request uses."""
+    front = request.app[STATE].require_ready()
+    decode_body(await request.read() or b"{}", EmptyBody)
+    return json_response({"freed_tokens": await front.flush_cache()})
+
+
+async def abort(request: web.Request) -> web.Response:
+    """POST /abort: end an open request; its sender gets an error. 404 where none of that id is open."""
+    state = request.app[STATE]
+    state.require_ready()
+    body = decode_body(await request.read(), AbortBody)
+    if not state.abort(body.request_id):
+        message = f"No request with request_id {body.request_id!r} is open."
+        return Answer(404, ErrorDetail(message, "invalid_request_error", "request_id", "request_not_found")).response()
+    return json_response({"request_id": body.request_id, "aborted": True})
+
+
+def _model(state: ServerState) -> Model:
+    front = state.require_ready()
+    return Model(id=state.model_name, created=state.created, max_model_len=front.info.max_context)
+
+
+async def _stats(state: ServerState) -> Stats | None:
+    if state.phase != "ready":
+        return None
+    try:
+        return await state.front.stats()
+    except (SapwoodError, TimeoutError):
+        return None

@@ -1,0 +1,69 @@
+"""The HTTP application: its routes, and the one place where whatever goes wrong becomes a JSON error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from ...runtime.errors import SapwoodError
+from ..logs import logger
+from . import admin, native, openai_routes
+from .errors import answer_for
+from .state import STATE, ServerState
+
+log = logger("server")
+
+MAX_BODY_BYTES = 16 * 2**20
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def make_app(state: ServerState) -> web.Application:
+    """The application around a state; run it with `handler_cancellation`, so that a disconnect ends its work."""
+    app = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
+    app[STATE] = state
+    app.add_routes(
+        [
+            web.post("/v1/completions", openai_routes.completions),
+            web.post("/v1/chat/completions", openai_routes.chat_completions),
+            web.get("/v1/models", admin.models),
+            web.get("/v1/models/{id:.+}", admin.model),
+            web.post("/generate", native.generate),
+            web.post("/score", native.score),
+            web.get("/health", admin.health),
+            web.get("/metrics", admin.metrics),
+            web.post("/flush_cache", admin.flush_cache),
+            web.post("/abort", admin.abort),
+        ]
+    )
+    return app
+
+
+@web.middleware
+async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    state = request.app[STATE]
+    resource = request.match_info.route.resource
+    endpoint = resource.canonical if resource is not None else "other"
+    status = "disconnected"
+    try:
+        _check_size(request)
+        response = await handler(request)
+        status = str(response.status)
+    except (ConnectionError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        if not isinstance(error, SapwoodError | web.HTTPException):
+            log.exception("%s failed", endpoint)
+        response = answer_for(error, stopping=state.phase == "stopping").response()
+        status = str(response.status)
+    finally:
+        state.metrics.answers.labels(endpoint, status).inc()
+    return response
+
+
+def _check_size(request: web.Request) -> None:
+    """Refuse by the announced length, before any of the body is read; an unannounced one is cut off while reading."""
+    length = request.content_length
+    if length is not None and length > MAX_BODY_BYTES:
+        raise web.HTTPRequestEntityTooLarge(max_size=MAX_BODY_BYTES, actual_size=length)

@@ -1,0 +1,103 @@
+"""How errors leave the server: always JSON in OpenAI's form, whatever went wrong and wherever.
+
+It must never show a traceback or anything about the machine to a client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+from aiohttp import web
+
+from ...runtime.errors import SapwoodError, TemplateError
+from ..errors import EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
+
+RETRY_AFTER_SECONDS = 1
+
+
+class ErrorDetail(msgspec.Struct, frozen=True):
+    """What was wrong and what is allowed. `param` names the offending field, `code` is for programs."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The body of every answer that is not a success, and of an error event within a stream."""
+
+    error: ErrorDetail
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An error as it will be sent: the status (used unless a stream has begun), the body and more headers."""
+
+    status: int
+    detail: ErrorDetail
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def body(self) -> bytes:
+        """The JSON of the error."""
+        return msgspec.json.encode(ErrorBody(self.detail))
+
+    def response(self) -> web.Response:
+        """The error as a whole response."""
+        return web.Response(
+            status=self.status, body=self.body(), content_type="application/json", headers=self.headers or None
+        )
+
+
+class UnknownModel(SapwoodError):
+    """The request names a model that this server does not serve (HTTP 404)."""
+
+
+class Unavailable(SapwoodError):
+    """The server is still loading, is stopping, or has lost its engine (HTTP 503)."""
+
+
+def answer_for(error: BaseException, *, stopping: bool = False) -> Answer:
+    """The answer that an exception becomes. `stopping`: the server is shutting down, which explains an abort."""
+    if isinstance(error, InvalidRequest):
+        return Answer(400, ErrorDetail(str(error), "invalid_request_error", error.field, "invalid_value"))
+    if isinstance(error, TemplateError):
+        return Answer(400, ErrorDetail(str(error), "invalid_request_error", "messages", "template_error"))
+    if isinstance(error, UnknownModel):
+        return Answer(404, ErrorDetail(str(error), "invalid_request_error", "model", "model_not_found"))
+    if isinstance(error, Overloaded):
+        return _retry_later(str(error), "overloaded")
+    if isinstance(error, Unavailable):
+        return _retry_later(str(error), "unavailable")
+    if isinstance(error, EngineDead):
+        return Answer(500, ErrorDetail(str(error), "server_error", None, "engine_dead"))
+    if isinstance(error, RequestAborted):
+        if stopping:
+            return _retry_later("The server is shutting down; the request was aborted.", "shutting_down")
+        return Answer(409, ErrorDetail(str(error) or "The request was aborted.", "aborted", None, "request_aborted"))
+    if isinstance(error, RequestFailed):
+        return Answer(500, ErrorDetail(str(error), "server_error", None, "request_failed"))
+    if isinstance(error, web.HTTPException):
+        return _http_answer(error)
+    return Answer(500, ErrorDetail("Internal error; the server's log has the details.", "server_error", None, None))
+
+
+def _retry_later(message: str, code: str) -> Answer:
+    return Answer(503, ErrorDetail(message, "server_error", None, code), {"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
+def _http_answer(error: web.HTTPException) -> Answer:
+    """aiohttp's own refusals: unknown path, wrong method, oversized or undecodable body."""
+    headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+    if isinstance(error, web.HTTPNotFound):
+        message, code = "There is nothing at this path.", "not_found"
+    elif isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        message, code = f"{error.method} is not allowed here; allowed: {allowed}.", "method_not_allowed"
+    elif isinstance(error, web.HTTPRequestEntityTooLarge):
+        message, code = "The body is too large.", "body_too_large"
+    else:
+        message, code = f"{error.reason}.", None
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    return Answer(error.status, ErrorDetail(message, kind, None, code), headers)

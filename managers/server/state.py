@@ -1,0 +1,70 @@
+"""What the handlers of one server share: the front, the metrics, who is open, and whether it can serve now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aiohttp import web
+
+from ..errors import InvalidRequest
+from ..front import Front
+from .errors import Unavailable, UnknownModel
+from .metrics import Metrics
+
+
+class ServerState:
+    """One per server. `phase` goes from "loading" to "ready", and ends as "stopping" or "dead"; `reason` says why."""
+
+    def __init__(self, front: Front, model: str) -> None:
+        self.front = front
+        self.metrics = Metrics()
+        self.created = int(time.time())
+        self.phase = "loading"
+        self.reason = ""
+        self._model = model
+        self._open: dict[str, list[str]] = {}
+
+    @property
+    def model_name(self) -> str:
+        """The name under which the model is served: the alias or hub id as given, or the last part of its path."""
+        path = Path(self._model)
+        return (path.stem if path.suffix == ".gguf" else path.name) if path.exists() else self._model
+
+    def set_phase(self, phase: str, reason: str) -> None:
+        self.phase = phase
+        self.reason = reason
+
+    def require_ready(self) -> Front:
+        """The front, once it can serve. Raises Unavailable, saying why not."""
+        if self.phase == "ready":
+            return self.front
+        raise Unavailable("The model is still loading." if self.phase == "loading" else self.reason)
+
+    def check_model(self, name: str | None) -> None:
+        """Accept the served name, the `--model` text itself, and no name at all. Raises UnknownModel."""
+        if name not in (None, self.model_name, self._model):
+            raise UnknownModel(f"The model {name!r} is not served here; served is {self.model_name!r}.")
+
+    @contextmanager
+    def opened(self, request_id: str, submit_ids: list[str]) -> Iterator[None]:
+        """Make the request known to `/abort` while it is open. Raises InvalidRequest where its id is taken."""
+        if request_id in self._open:
+            raise InvalidRequest(f"A request with request_id {request_id!r} is still open.", "request_id")
+        self._open[request_id] = submit_ids
+        self.metrics.open_requests.inc()
+        try:
+            yield
+        finally:
+            del self._open[request_id]
+            self.metrics.open_requests.dec()
+
+    def abort(self, request_id: str) -> bool:
+        """Abort everything that this HTTP request has submitted; False where no such request is open."""
+        aborted = [self.front.abort(each) for each in self._open.get(request_id, ())]
+        return any(aborted)
+
+
+STATE: web.AppKey[ServerState] = web.AppKey("state", ServerState)

@@ -1,0 +1,165 @@
+"""The work of one HTTP request: its streams from the front, merged, timed and counted, and ended with it.
+
+However the request ends (answer, error, disconnect, shutdown), leaving `Work` aborts whatever is still running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from types import TracebackType
+
+from ..errors import InvalidRequest
+from ..logs import logger
+from ..messages import Submit, TextChunk
+from ..results import Completion, collect
+from ..streams import RequestStream
+from .errors import answer_for
+from .state import ServerState
+from .usage import PromptDetails, Usage
+
+log = logger("server")
+
+_MERGE_AHEAD = 64  # chunks that wait between the streams of a batch and a client that reads slowly
+
+
+class Work:
+    """Async context manager around one HTTP request's submitted requests (several for a list of prompts)."""
+
+    def __init__(
+        self,
+        state: ServerState,
+        request_id: str,
+        submits: list[Submit],
+        label: str,
+        renamed: Callable[[InvalidRequest, int], InvalidRequest] = lambda error, _: error,
+    ) -> None:
+        """label: what the log calls it. renamed: a refusal of submit i, in terms of the body that the client sent."""
+        self.request_id = request_id
+        self.error: Exception | None = None  # what ended a stream that had already begun
+        self._state = state
+        self._submits = submits
+        self._label = label
+        self._renamed = renamed
+        self._stack = AsyncExitStack()
+        self._streams: list[RequestStream] = []
+        self._began = time.perf_counter()
+        self._first: float | None = None
+        self._last: dict[tuple[int, int], float] = {}
+        self._prompts: dict[int, tuple[int, int]] = {}  # prompt number: its tokens, and how many of them were cached
+        self._generated: dict[tuple[int, int], int] = {}
+
+    async def __aenter__(self) -> Work:
+        """Submit everything. Raises InvalidRequest, Overloaded or EngineDead, and then leaves nothing running."""
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._state.opened(self.request_id, [each.request_id for each in self._submits]))
+            for submit in self._submits:
+                self._streams.append(await stack.enter_async_context(self._state.front.stream(submit)))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+        self._report(error or self.error)
+
+    def usage(self) -> Usage:
+        """The counts so far; final once every stream has ended."""
+        prompt = sum(tokens for tokens, _ in self._prompts.values())
+        completion = sum(self._generated.values())
+        cached = sum(cached for _, cached in self._prompts.values())
+        return Usage(prompt, completion, prompt + completion, PromptDetails(cached))
+
+    async def completions(self) -> list[list[Completion]]:
+        """Read everything to its end: for every prompt its samples. Raises the first error of any of them."""
+        if len(self._streams) == 1:
+            return [await collect(self._counted(0))]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(collect(self._counted(number))) for number in range(len(self._streams))]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def chunks(self) -> AsyncGenerator[tuple[int, TextChunk]]:
+        """(number of the prompt, chunk), as they come. Raises the first error of any stream."""
+        if len(self._streams) == 1:
+            async for chunk in self._counted(0):
+                yield 0, chunk
+            return
+        merged: asyncio.Queue[tuple[int, TextChunk | BaseException | None]] = asyncio.Queue(_MERGE_AHEAD)
+        tasks = [asyncio.create_task(self._pump(number, merged)) for number in range(len(self._streams))]
+        try:
+            left = len(tasks)
+            while left:
+                number, item = await merged.get()
+                if item is None:
+                    left -= 1
+                elif isinstance(item, BaseException):
+                    raise item
+                else:
+                    yield number, item
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _pump(self, number: int, merged: asyncio.Queue[tuple[int, TextChunk | BaseException | None]]) -> None:
+        try:
+            async for chunk in self._counted(number):
+                await merged.put((number, chunk))
+            await merged.put((number, None))
+        except Exception as error:  # handed to the reader, who raises it
+            await merged.put((number, error))
+
+    async def _counted(self, number: int) -> AsyncIterator[TextChunk]:
+        """The chunks of one stream, counted and timed on their way through."""
+        try:
+            async for chunk in self._streams[number]:
+                self._count(number, chunk)
+                yield chunk
+        except InvalidRequest as error:  # only the tokenizer can know, for instance, that a prompt is too long
+            raise self._renamed(error, number) from None
+
+    def _count(self, number: int, chunk: TextChunk) -> None:
+        metrics = self._state.metrics
+        sample = (number, chunk.index)
+        if chunk.index == 0 or number not in self._prompts:
+            self._prompts[number] = (chunk.prompt_tokens, chunk.cached_tokens)
+        self._generated[sample] = chunk.completion_tokens
+        if not chunk.token_ids:
+            return
+        now = time.perf_counter()
+        before = self._last.get(sample)
+        if before is not None:
+            metrics.inter_token_seconds.observe((now - before) / len(chunk.token_ids))
+        elif self._first is None:
+            self._first = now - self._began
+            metrics.first_token_seconds.observe(self._first)
+        self._last[sample] = now
+
+    def _report(self, error: BaseException | None) -> None:
+        """One line in the log for the whole request."""
+        seconds = time.perf_counter() - self._began
+        self._state.metrics.request_seconds.observe(seconds)
+        usage = self.usage()
+        if error is None:
+            outcome = "done"
+        elif isinstance(error, asyncio.CancelledError | ConnectionError):
+            outcome = "disconnected"
+        else:
+            outcome = f"{answer_for(error).detail.code}: {error}"
+        log.info(
+            "%s %s %s: %d prompt tokens (%d cached), %d generated, first token %s, total %.3f s",
+            self._label,
+            self.request_id,
+            outcome,
+            usage.prompt_tokens,
+            usage.prompt_tokens_details.cached_tokens,
+            usage.completion_tokens,
+            "-" if self._first is None else f"{self._first:.3f} s",
+            seconds,
+        )

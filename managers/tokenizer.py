@@ -1,0 +1,167 @@
+"""The tokenizer process: requests become token sequences on their way in, tokens become text on their way out.
+
+It must never import torch, and a request that fails here must hurt nobody else. Encoding runs on two threads, one for
+short and one for long texts, so that neither a long prompt nor a crowd of them holds up the streams of others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from ..runtime.text.chat_template import ChatTemplate
+from ..runtime.text.tokenizer import load_tokenizer
+from .child import Child, run_child
+from .errors import InvalidRequest
+from .logs import start_logging
+from .messages import (
+    Abort,
+    ConfigureTokenizer,
+    Limits,
+    Rejected,
+    Shutdown,
+    StopMatched,
+    Submit,
+    TokenBatch,
+    TokenChunk,
+    ToTokenizer,
+)
+from .prompt_encoding import Encoded, PromptEncoder
+from .text_output import SampleOutput
+from .wire import AsyncInbox, Outbox
+
+LONG_TEXT = 20_000  # characters; encoding this many takes some milliseconds
+
+
+class TokenizerProcess:
+    """Joins a model's text handling to the sockets. All sending happens in the event loop's thread."""
+
+    def __init__(self, child: Child, model_path: Path) -> None:
+        self._child = child
+        self._tokenizer = load_tokenizer(model_path)
+        source = self._tokenizer.chat_template
+        self._encoder = PromptEncoder(self._tokenizer, ChatTemplate(source, self._tokenizer) if source else None)
+        self._scheduler = Outbox(child.link, "scheduler")
+        self._short = ThreadPoolExecutor(1, "short")
+        self._long = ThreadPoolExecutor(1, "long")
+        self._max_context = 0
+        self._encoding: dict[str, asyncio.Task[None]] = {}
+        self._open: dict[str, dict[int, SampleOutput]] = {}
+
+    async def run(self, inbox: AsyncInbox[ToTokenizer]) -> None:
+        """Serve until Shutdown."""
+        while True:
+            message = await inbox.receive()
+            match message:
+                case Submit():
+                    task = asyncio.create_task(self._submit(message))
+                    self._encoding[message.request_id] = task
+                case Abort():
+                    self._abort(message)
+                case TokenBatch():
+                    for chunk in message.chunks:
+                        self._answer(chunk)
+                case Limits():
+                    self._max_context = message.max_context
+                case Shutdown():
+                    return
+                case ConfigureTokenizer():
+                    self._child.log.warning("configured a second time; ignored")
+            await asyncio.sleep(0)  # an inbox that is never empty would starve the encoding tasks
+
+    # --- on the way in ---------------------------------------------------------------------------------------------
+
+    async def _submit(self, submit: Submit) -> None:
+        """Encode, then hand the sequences on, unless the request was aborted meanwhile (which cancels this task)."""
+        lane = self._long if _characters(submit) > LONG_TEXT else self._short
+        try:
+            encoded = await asyncio.get_running_loop().run_in_executor(
+                lane, self._encoder.encode, submit, self._max_context
+            )
+            self._open_samples(encoded)
+        except InvalidRequest as error:
+            self._child.front.send(Rejected(submit.request_id, "invalid", str(error), error.field))
+        except Exception as error:
+            self._child.log.exception("request %s failed in the tokenizer", submit.request_id)
+            text = f"The request could not be tokenized: {type(error).__name__}: {error}"
+            self._child.front.send(Rejected(submit.request_id, "failed", text))
+        finally:
+            if self._encoding.get(submit.request_id) is asyncio.current_task():
+                del self._encoding[submit.request_id]
+
+    def _open_samples(self, encoded: Encoded) -> None:
+        submit = encoded.submit
+        self._open[submit.request_id] = {
+            i: SampleOutput(self._tokenizer, submit, i, sequence, encoded.prompt_text)
+            for i, sequence in enumerate(encoded.sequences)
+        }
+        for request in encoded.requests:
+            self._scheduler.send(request)
+
+    def _abort(self, message: Abort) -> None:
+        encoding = self._encoding.pop(message.request_id, None)
+        if encoding is not None:
+            encoding.cancel()
+        if self._open.pop(message.request_id, None) is not None:
+            self._scheduler.send(message)
+
+    # --- on the way out --------------------------------------------------------------------------------------------
+
+    def _answer(self, chunk: TokenChunk) -> None:
+        """Pass a chunk on as text. Chunks of samples that are over (aborted, stopped by a string) are dropped."""
+        samples = self._open.get(chunk.request_id, {})
+        output = samples.get(chunk.index)
+        if output is None:
+            return
+        try:
+            text_chunk = output.take(chunk)
+        except Exception as error:
+            self._fail(chunk.request_id, error)
+            return
+        if output.finished:
+            if chunk.finish is None:
+                self._scheduler.send(StopMatched(chunk.request_id, chunk.index))
+            del samples[chunk.index]
+            if not samples:
+                del self._open[chunk.request_id]
+        self._child.front.send(text_chunk)
+
+    def _fail(self, request_id: str, error: Exception) -> None:
+        self._child.log.exception("request %s failed in the tokenizer", request_id)
+        self._abort(Abort(request_id))
+        text = f"The completion could not be turned into text: {type(error).__name__}: {error}"
+        self._child.front.send(Rejected(request_id, "failed", text))
+
+
+def _characters(submit: Submit) -> int:
+    """About how much text a request holds."""
+    if submit.chat is not None:
+        return len(msgspec.json.encode((submit.chat.messages, submit.chat.tools)))
+    texts = [run for run in submit.prompt or [] if isinstance(run, str)]
+    return sum(map(len, texts)) * max(1, len(submit.score or ()))
+
+
+async def serve(child: Child) -> None:
+    """Load the model's tokenizer as configured, then run until Shutdown."""
+    inbox: AsyncInbox[ToTokenizer] = AsyncInbox(child.link, "tokenizer", ToTokenizer)
+    child.hello()
+    while not isinstance(message := await inbox.receive(), ConfigureTokenizer):
+        if isinstance(message, Shutdown):
+            return
+    start_logging(child.role, message.log_level)
+    started = time.perf_counter()
+    process = TokenizerProcess(child, Path(message.model_path))
+    child.ready({"load": time.perf_counter() - started})
+    await process.run(inbox)
+
+
+def _serve(child: Child) -> None:
+    asyncio.run(serve(child))
+
+
+if __name__ == "__main__":
+    run_child("tokenizer", _serve)

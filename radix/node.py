@@ -1,0 +1,43 @@
+"""A node of the radix tree: plain data. Only the tree and its eviction queue may change one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Node:
+    """One edge of the tree and what hangs below it.
+
+    tokens, slots: int32 [n], equally long, n >= 1 (0 in a root): the edge's token ids and where each one's K/V lives.
+    end: tokens from the root to the end of this edge. It never changes, also when the edge is split above.
+    locks: leases that end at or below this node. stamp: when the node was last used (the tree's clock).
+    children: by the first token of their edge. queued: whether the eviction queue has an entry for the node.
+    """
+
+    __slots__ = ("children", "end", "locks", "parent", "queued", "slots", "stamp", "tokens")
+
+    def __init__(self, parent: Node | None, tokens: np.ndarray, slots: np.ndarray, end: int, stamp: int) -> None:
+        self.parent = parent
+        self.tokens = tokens
+        self.slots = slots
+        self.end = end
+        self.stamp = stamp
+        self.locks = 0
+        self.queued = False
+        self.children: dict[int, Node] = {}
+
+    @property
+    def start(self) -> int:
+        """Tokens from the root to the beginning of this edge."""
+        return self.end - len(self.tokens)
+
+
+class Root(Node):
+    """The top of one namespace's tree; its edge is empty."""
+
+    __slots__ = ("namespace",)
+
+    def __init__(self, namespace: str) -> None:
+        empty = np.empty(0, dtype=np.int32)
+        super().__init__(None, empty, empty, 0, 0)
+        self.namespace = namespace

@@ -1,0 +1,17 @@
+"""The exception tree of Sapwood's lower rooms. Every message is a sentence a user can act on."""
+
+
+class SapwoodError(Exception):
+    """Base of every error that Sapwood raises on purpose."""
+
+
+class ModelError(SapwoodError):
+    """A model cannot be found, fetched or loaded; the message names what is wrong and what is allowed."""
+
+
+class UnsupportedModel(ModelError):
+    """An architecture, tensor type, pre-tokenizer or option that Sapwood does not implement, named."""
+
+
+class TemplateError(SapwoodError):
+    """A chat template refused the conversation, or broke out of its sandbox."""

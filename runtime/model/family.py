@@ -1,0 +1,47 @@
+"""What a model family declares about itself: its names, its tensors, and what of its kind is not supported.
+
+A family is data. It must not import torch: the configuration of a checkpoint is read in processes that have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .config import ModelConfig
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor of a checkpoint, and where its rows go.
+
+    part, row: the model's parameter which it belongs to, and its first row there (q, k and v are rows of one matrix).
+    shape: as the checkpoint must hold it, row-major. hf / gguf: its name in the two kinds of checkpoints.
+    rope_heads: for a matrix whose rows are rotated, the number of heads they divide into; else 0.
+    """
+
+    part: str
+    row: int
+    shape: tuple[int, ...]
+    hf: str
+    gguf: str
+    rope_heads: int = 0
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model family. `name` is both config.json's `model_type` and GGUF's `general.architecture`.
+
+    hf_class: what config.json's `architectures` must name.
+    tensors: yields every tensor that a checkpoint of this configuration must hold.
+    hf_required: config.json keys that must have this value where present; anything else is refused by name.
+    gguf_pairs_rope: GGUF stores the rows of q and k so that rotated pairs are neighbours (2i, 2i + 1), while the model
+        here, as Hugging Face's, rotates (i, i + head_dim / 2).
+    """
+
+    name: str
+    hf_class: str
+    tensors: Callable[[ModelConfig], Iterator[TensorSpec]]
+    hf_required: dict[str, Any]
+    gguf_pairs_rope: bool

@@ -1,0 +1,145 @@
+"""Builds a `Decoder` from a checkpoint: every tensor is accounted for before any is read, then read once into place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ModelError, UnsupportedModel
+from ..weights.checkpoint import Checkpoint, GGUFCheckpoint, open_checkpoint
+from .config import ModelConfig
+from .decoder import Decoder
+from .family import Family, TensorSpec
+from .layers import DecoderLayer, rope_frequencies
+from .read_config import config_from_gguf, config_from_hf
+from .registry import family_of
+
+ROPE_FACTORS = "rope_freqs.weight"
+ALIGN_BYTES = 64
+HEAD = "lm_head.weight"
+READERS = 4  # threads; dequantizing releases the interpreter's lock for most of its time
+
+
+def load_model(path: Path | str, dtype: torch.dtype) -> Decoder:
+    """The model at `path` (a `.gguf` file or a Hugging Face directory), its weights converted to `dtype`.
+
+    Raises ModelError naming the tensor that is missing, unexpected or of the wrong shape.
+    """
+    checkpoint = open_checkpoint(path)
+    if isinstance(checkpoint, GGUFCheckpoint):
+        config = config_from_gguf(checkpoint.file)
+    else:
+        config = config_from_hf(Path(path))
+    family = family_of(config.architecture)
+    specs = _checked_specs(checkpoint, family, config)
+    parts = _read_parts(checkpoint, family, specs, dtype)
+    factors = checkpoint.read(ROPE_FACTORS) if config.rope.scaling == "factors" else None
+    return _assemble(config, parts, rope_frequencies(config.rope, config.head_dim, factors))
+
+
+def _name(checkpoint: Checkpoint, spec: TensorSpec) -> str:
+    return spec.gguf if isinstance(checkpoint, GGUFCheckpoint) else spec.hf
+
+
+def _checked_specs(checkpoint: Checkpoint, family: Family, config: ModelConfig) -> list[TensorSpec]:
+    """All tensors wanted. Stops at the first that is missing, so that absurd sizes in a config cost nothing."""
+    left = set(checkpoint.names())
+    specs: list[TensorSpec] = []
+    for spec in family.tensors(config):
+        name = _name(checkpoint, spec)
+        if name not in left:
+            raise ModelError(f"{checkpoint.source} lacks the tensor {name!r}")
+        _check_shape(checkpoint, name, spec.shape)
+        left.remove(name)
+        specs.append(spec)
+    if config.rope.scaling == "factors":
+        _check_shape(checkpoint, ROPE_FACTORS, (config.head_dim // 2,))
+        left.remove(ROPE_FACTORS)
+    left -= _redundant(checkpoint, config)
+    if left:
+        raise UnsupportedModel(
+            f"{checkpoint.source} holds the unexpected tensor {min(left)!r} ({len(left)} in all); "
+            f"the {config.architecture} model here has no place for it"
+        )
+    return specs
+
+
+def _check_shape(checkpoint: Checkpoint, name: str, expected: tuple[int, ...]) -> None:
+    shape = checkpoint.shape(name)
+    if shape != expected:
+        raise ModelError(f"{checkpoint.source}: the tensor {name!r} has shape {shape}, expected {expected}")
+
+
+def _redundant(checkpoint: Checkpoint, config: ModelConfig) -> set[str]:
+    """Tensors that repeat what is known: a tied head, and the rotary frequencies that old exports kept as buffers."""
+    if isinstance(checkpoint, GGUFCheckpoint):
+        return set()
+    buffers = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(config.layers)}
+    return buffers | ({HEAD} if config.tied_head else set())
+
+
+def _read_parts(
+    checkpoint: Checkpoint, family: Family, specs: Iterable[TensorSpec], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Reads every tensor to its place in its part."""
+    groups: dict[str, list[TensorSpec]] = {}
+    for spec in specs:
+        groups.setdefault(spec.part, []).append(spec)
+    shapes = {part: (sum(spec.shape[0] for spec in group), *group[0].shape[1:]) for part, group in groups.items()}
+    parts = _allocate(shapes, dtype)
+    unpair = isinstance(checkpoint, GGUFCheckpoint) and family.gguf_pairs_rope
+
+    def read(group: list[TensorSpec]) -> None:
+        for spec in group:
+            place = parts[spec.part][spec.row : spec.row + spec.shape[0]]
+            if unpair and spec.rope_heads:
+                place.copy_(_unpaired(checkpoint.read(_name(checkpoint, spec)), spec.rope_heads))
+            else:
+                checkpoint.read_into(_name(checkpoint, spec), place)
+
+    with ThreadPoolExecutor(READERS) as pool:
+        list(pool.map(read, groups.values()))
+    return parts
+
+
+def _allocate(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Uninitialized tensors in one block of memory, which numpy asks the system to back with huge pages.
+
+    Compared with a tensor each, that saves most page faults: half of the time of loading.
+    """
+    align = ALIGN_BYTES // dtype.itemsize
+    starts: dict[str, int] = {}
+    total = 0
+    for part, shape in shapes.items():
+        starts[part] = total
+        total += -(-math.prod(shape) // align) * align
+    block = torch.from_numpy(np.empty(total * dtype.itemsize, np.uint8)).view(dtype)
+    return {part: block[starts[part] :][: math.prod(shape)].view(shape) for part, shape in shapes.items()}
+
+
+def _unpaired(rows: Tensor, heads: int) -> Tensor:
+    """Rows of each head reordered from (x0, y0, x1, y1, …) to (x0, x1, …, y0, y1, …)."""
+    return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).reshape(rows.shape)
+
+
+def _assemble(config: ModelConfig, parts: dict[str, Tensor], frequencies: Tensor) -> Decoder:
+    layers = [
+        DecoderLayer(
+            attn_norm=parts[f"layers.{i}.attn_norm"],
+            qkv=parts[f"layers.{i}.qkv"],
+            qkv_bias=parts.get(f"layers.{i}.qkv_bias"),
+            out=parts[f"layers.{i}.out"],
+            mlp_norm=parts[f"layers.{i}.mlp_norm"],
+            gate_up=parts[f"layers.{i}.gate_up"],
+            down=parts[f"layers.{i}.down"],
+        )
+        for i in range(config.layers)
+    ]
+    embed = parts["embed"]
+    return Decoder(config, embed, layers, parts["norm"], parts.get("head", embed), frequencies)

@@ -1,0 +1,76 @@
+"""One face for the files that weights come from: names, shapes, and a tensor at a time as torch has it.
+
+Nothing here knows a model's structure; see `model.loading` for what is wanted from a checkpoint.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from ..errors import ModelError
+from .gguf import GGUFFile
+
+
+class Checkpoint(ABC):
+    """The tensors of a model on disk. `source` names it in errors; `nbytes` is the size of its tensors on disk."""
+
+    source: str
+    nbytes: int
+
+    @abstractmethod
+    def names(self) -> Iterable[str]:
+        """The names of all tensors."""
+
+    @abstractmethod
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The row-major shape of a tensor; KeyError if there is none of that name."""
+
+    @abstractmethod
+    def read_into(self, name: str, out: torch.Tensor) -> None:
+        """Fills `out`, contiguous and of the tensor's size, converting to its dtype. May be called from threads.
+
+        Raises ModelError if the data cannot be read.
+        """
+
+    def read(self, name: str) -> torch.Tensor:
+        """The tensor as a new float32 one."""
+        out = torch.empty(self.shape(name))
+        self.read_into(name, out)
+        return out
+
+
+class GGUFCheckpoint(Checkpoint):
+    """The tensors of a GGUF file, dequantized when read."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        self.file = file
+        self.source = file.path.name
+        self.nbytes = sum(info.nbytes for info in file.tensors.values())
+
+    def names(self) -> Iterable[str]:
+        return self.file.tensors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.file.tensors[name].shape
+
+    def read_into(self, name: str, out: torch.Tensor) -> None:
+        flat, start = out.view(-1), 0
+        for piece in self.file.pieces(name):
+            flat[start : start + piece.size] = torch.from_numpy(piece)
+            start += piece.size
+
+
+def open_checkpoint(path: Path | str) -> Checkpoint:
+    """The checkpoint at `path`, a `.gguf` file or a Hugging Face directory. Raises ModelError."""
+    path = Path(path)
+    if path.is_dir():
+        from .safetensors import SafetensorsCheckpoint
+
+        return SafetensorsCheckpoint(path)
+    if not path.is_file():
+        raise ModelError(f"there is no file or directory {path}")
+    return GGUFCheckpoint(GGUFFile(path))

@@ -1,0 +1,86 @@
+"""Reads the weights of a Hugging Face directory: one safetensors file, or shards under an index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from ..errors import ModelError, UnsupportedModel
+from .checkpoint import Checkpoint
+
+INDEX = "model.safetensors.index.json"
+DTYPES = ("F32", "F16", "BF16")
+
+
+class SafetensorsCheckpoint(Checkpoint):
+    """The tensors of all shards. Data stays in the memory-mapped files until it is read."""
+
+    def __init__(self, directory: Path) -> None:
+        """Opens every shard and checks names and types. Raises ModelError, or UnsupportedModel for a tensor's type."""
+        self.source = str(directory)
+        self._shards: dict[str, safe_open] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self.nbytes = 0
+        for file_name, promised in _shard_files(directory).items():
+            self._add(directory / file_name, promised)
+
+    def names(self) -> Iterable[str]:
+        return self._shapes
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._shapes[name]
+
+    def read_into(self, name: str, out: torch.Tensor) -> None:
+        try:
+            out.copy_(self._shards[name].get_tensor(name).view(out.shape))
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"cannot read the tensor {name!r} of {self.source}: {error}") from error
+
+    def _add(self, path: Path, promised: set[str] | None) -> None:
+        try:
+            shard = safe_open(path, framework="pt", device="cpu")
+            names = list(shard.keys())
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"cannot read {path}: {error}; the download may be incomplete") from error
+        if promised is not None and promised != set(names):
+            odd = sorted(promised.symmetric_difference(names))[0]
+            raise ModelError(f"{path.name} and {INDEX} do not agree on the tensor {odd!r}")
+        for name in names:
+            if name in self._shards:
+                raise ModelError(f"{self.source} holds the tensor {name!r} twice")
+            view = shard.get_slice(name)
+            dtype = view.get_dtype()
+            if dtype not in DTYPES:
+                raise UnsupportedModel(
+                    f"the tensor {name!r} of {path.name} has type {dtype}; supported types are {', '.join(DTYPES)}"
+                )
+            self._shards[name] = shard
+            self._shapes[name] = tuple(view.get_shape())
+            self.nbytes += torch.Size(view.get_shape()).numel() * (4 if dtype == "F32" else 2)
+
+
+def _shard_files(directory: Path) -> dict[str, set[str] | None]:
+    """File name -> the tensors that the index says it has (None where there is no index)."""
+    index = directory / INDEX
+    if not index.exists():
+        files = sorted(file.name for file in directory.glob("*.safetensors"))
+        if len(files) != 1:
+            found = ", ".join(files) if files else "none"
+            raise ModelError(f"{directory} needs one .safetensors file, or {INDEX} beside several; found: {found}")
+        return {files[0]: None}
+    try:
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        shards: dict[str, set[str] | None] = {}
+        for name, file_name in weight_map.items():
+            if Path(file_name).name != file_name:
+                raise ModelError(f"{index} names a file outside its directory: {file_name!r}")
+            promised = shards.setdefault(file_name, set())
+            assert promised is not None
+            promised.add(name)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"cannot read {index}: {type(error).__name__}: {error}") from error
+    return shards

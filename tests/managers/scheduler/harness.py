@@ -1,0 +1,114 @@
+"""Runs a Scheduler against the fake worker, with one step in flight as in the real loop, and collects the answers."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from fake_worker import FakeWorker
+
+from sapwood.managers.messages import Finish, Sampling, StepPlan, TokenChunk, TokenizedRequest, pack_ids
+from sapwood.managers.scheduler.scheduler import Scheduler
+from sapwood.radix.prefix_cache import PrefixCache
+
+
+@dataclass
+class Answer:
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    scored: list[float] | None = None
+    cached_tokens: int = 0
+    finish: Finish | None = None
+    steps: list[int] = field(default_factory=list)  # when each token came
+
+
+class Harness:
+    def __init__(
+        self,
+        *,
+        slots: int = 1000,
+        chunk: int = 64,
+        max_running: int = 8,
+        max_queue: int = 1000,
+        max_context: int = 10_000,
+        schedule: str = "lpm",
+        prefix_cache: bool = True,
+    ) -> None:
+        self.cache = PrefixCache(slots, enabled=prefix_cache, poison=True)
+        self.scheduler = Scheduler(
+            self.cache,
+            max_context=max_context,
+            chunk_tokens=chunk,
+            max_running=max_running,
+            max_queue=max_queue,
+            schedule=schedule,
+        )
+        self.worker = FakeWorker(slots)
+        self.answers: dict[tuple[str, int], Answer] = {}
+        self.plans: deque[StepPlan] = deque()
+        self.steps = 0
+
+    def submit(
+        self,
+        name: str,
+        prompt: list[int],
+        max_tokens: int = 4,
+        *,
+        index: int = 0,
+        stop_ids: list[int] | None = None,
+        namespace: str = "",
+        priority: int = 0,
+        score_start: int | None = None,
+        logprobs: int | None = None,
+    ) -> None:
+        message = TokenizedRequest(
+            request_id=name,
+            index=index,
+            token_ids=pack_ids(prompt),
+            sampling=Sampling(max_tokens=max_tokens, seed=0, logprobs=logprobs),
+            stop_ids=stop_ids or [],
+            namespace=namespace,
+            priority=priority,
+            score_start=score_start,
+        )
+        self.answers[name, index] = Answer()
+        self._take(self.scheduler.submit(message))
+        self.scheduler.audit()
+
+    def step(self) -> bool:
+        """Plan while the pipeline has room, then let the worker finish one step. False: there was nothing to do."""
+        while (plan := self.scheduler.plan()) is not None:
+            self.scheduler.audit()
+            self.plans.append(plan)
+        if not self.plans:
+            return False
+        self._take(self.scheduler.apply(self.worker.execute(self.plans.popleft())))
+        self.scheduler.audit()
+        self.steps += 1
+        return True
+
+    def run(self, limit: int = 20_000) -> None:
+        """Step until nothing is left to do."""
+        for _ in range(limit):
+            if not self.step():
+                return
+        raise AssertionError(f"still running after {limit} steps")
+
+    def _take(self, chunks: list[TokenChunk]) -> None:
+        for chunk in chunks:
+            answer = self.answers[chunk.request_id, chunk.index]
+            assert answer.finish is None, "a chunk came after the end"
+            answer.token_ids += chunk.token_ids
+            answer.logprobs += chunk.logprobs
+            answer.steps += [self.steps] * len(chunk.token_ids)
+            answer.cached_tokens = chunk.cached_tokens
+            answer.finish = chunk.finish
+            if chunk.scored is not None:
+                assert answer.scored is None, "the scores came twice"
+                answer.scored = chunk.scored
+
+    def assert_idle(self) -> None:
+        """Nothing runs, waits or is held; every slot is free or evictable."""
+        assert self.scheduler.running == self.scheduler.waiting == 0
+        assert self.cache.private == self.cache.pinned == 0
+        assert self.cache.free + self.cache.evictable == self.cache.total
