@@ -11,7 +11,7 @@ from .errors import ConfigError, InvalidRequest
 
 SCHEDULES = ("lpm", "fcfs")
 ATTENTION_BACKENDS = ("auto", "torch")
-DTYPES = ("auto", "float32")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 

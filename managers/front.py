@@ -190,6 +190,7 @@ class Front:
             schedule=config.schedule,
             prefix_cache=config.prefix_cache,
             audit=config.audit,
+            poison_freed=config.poison_freed,
             log_level=config.log_level,
         )
         await self._unless_failed(self._configure_child("scheduler", configure_scheduler))
@@ -212,6 +213,7 @@ class Front:
             return self._failure.result() if self._failure.done() else await work
         finally:
             work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
 
     def _max_context(self, model: ModelInfo) -> int:
         wanted = self.config.max_context

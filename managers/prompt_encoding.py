@@ -39,12 +39,12 @@ class Encoded:
 
 
 class PromptEncoder:
-    """Encodes requests for one model. Safe to use from several threads."""
+    """Encodes requests for one model. For one thread: tokenizers are not safe to share."""
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
         self._tokenizer = tokenizer
         self._template = template
-        self._longest_token = max(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size))
+        self._longest_token = max(1, *(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)))
 
     def encode(self, submit: Submit, max_context: int) -> Encoded:
         """The request's sequences, each shorter than `max_context` tokens. Raises InvalidRequest naming the field."""

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import site
 import subprocess
 import sys
 import time
@@ -41,7 +42,7 @@ class Supervisor:
         """Start all children, side by side. Raises OSError where that is impossible; call `stop` in any case."""
         for role in CHILDREN:
             self._children[role] = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"sapwood.managers.{role}"],  # -P: the working directory is not ours
+                self._command(role),
                 stdin=subprocess.PIPE,
                 env=self._environment(role),
                 process_group=0,  # a terminal's Ctrl-C goes to the parent alone
@@ -72,6 +73,15 @@ class Supervisor:
     def _any_alive(self) -> bool:
         return any(child.poll() is None for child in self._children.values())
 
+    @staticmethod
+    def _command(role: str) -> list[str]:
+        return [
+            sys.executable,
+            "-P",
+            "-m",
+            f"sapwood.managers.{role}",
+        ]  # -P: what lies in the working directory is not ours
+
     def _environment(self, role: str) -> dict[str, str]:
         environment = dict(os.environ)
         environment[ENVIRONMENT] = self._link.to_environment()
@@ -80,8 +90,9 @@ class Supervisor:
         if threads:
             environment.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
         package = Path(__file__).parent.parent
-        if package.name == __name__.partition(".")[0]:  # found through sys.path, which a child does not inherit
-            paths = [environment.get("PYTHONPATH", ""), str(package.parent)]
+        installed = (*site.getsitepackages(), site.getusersitepackages())
+        if package.name == __name__.partition(".")[0] and str(package.parent) not in installed:
+            paths = [environment.get("PYTHONPATH", ""), str(package.parent)]  # a child does not inherit sys.path
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         return environment
 

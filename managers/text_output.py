@@ -25,7 +25,7 @@ class SampleOutput:
         self._submit = submit
         self._index = index
         self._sequence = sequence
-        self._detokenizer = Detokenizer(tokenizer, skip_special=submit.skip_special_tokens)
+        self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=submit.skip_special_tokens)
         self._matcher = StopMatcher(submit.stop)
         self._pending_text = prompt_text
         self._prompt_logprobs_due = sequence.score_start is not None

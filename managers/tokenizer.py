@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
 from ..runtime.text.chat_template import ChatTemplate
-from ..runtime.text.tokenizer import load_tokenizer
+from ..runtime.text.tokenizer import Tokenizer, load_tokenizer
 from .child import Child, run_child
 from .errors import InvalidRequest
 from .logs import start_logging
@@ -37,17 +38,39 @@ from .wire import AsyncInbox, Outbox
 LONG_TEXT = 20_000  # characters; encoding this many takes some milliseconds
 
 
+class _Lane:
+    """A thread that encodes one request after the other.
+
+    Each has a tokenizer to itself for encoding: its implementations are not safe to share among threads, least of all
+    where text must not become control tokens. (Looking up a token's bytes is.)
+    """
+
+    def __init__(self, name: str, tokenizer: Callable[[], Tokenizer]) -> None:
+        """tokenizer: called in the thread, when the first request comes."""
+        self._thread = ThreadPoolExecutor(1, name)
+        self._make_tokenizer = tokenizer
+        self._encoder: PromptEncoder | None = None
+
+    async def encode(self, submit: Submit, max_context: int) -> Encoded:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, submit, max_context)
+
+    def _encode(self, submit: Submit, max_context: int) -> Encoded:
+        if self._encoder is None:
+            tokenizer = self._make_tokenizer()
+            source = tokenizer.chat_template
+            self._encoder = PromptEncoder(tokenizer, ChatTemplate(source, tokenizer) if source else None)
+        return self._encoder.encode(submit, max_context)
+
+
 class TokenizerProcess:
     """Joins a model's text handling to the sockets. All sending happens in the event loop's thread."""
 
     def __init__(self, child: Child, model_path: Path) -> None:
         self._child = child
         self._tokenizer = load_tokenizer(model_path)
-        source = self._tokenizer.chat_template
-        self._encoder = PromptEncoder(self._tokenizer, ChatTemplate(source, self._tokenizer) if source else None)
         self._scheduler = Outbox(child.link, "scheduler")
-        self._short = ThreadPoolExecutor(1, "short")
-        self._long = ThreadPoolExecutor(1, "long")
+        self._short = _Lane("short", lambda: self._tokenizer)
+        self._long = _Lane("long", lambda: load_tokenizer(model_path))
         self._max_context = 0
         self._encoding: dict[str, asyncio.Task[None]] = {}
         self._open: dict[str, dict[int, SampleOutput]] = {}
@@ -79,10 +102,7 @@ class TokenizerProcess:
         """Encode, then hand the sequences on, unless the request was aborted meanwhile (which cancels this task)."""
         lane = self._long if _characters(submit) > LONG_TEXT else self._short
         try:
-            encoded = await asyncio.get_running_loop().run_in_executor(
-                lane, self._encoder.encode, submit, self._max_context
-            )
-            self._open_samples(encoded)
+            self._open_samples(await lane.encode(submit, self._max_context))
         except InvalidRequest as error:
             self._child.front.send(Rejected(submit.request_id, "invalid", str(error), error.field))
         except Exception as error:

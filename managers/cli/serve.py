@@ -31,7 +31,7 @@ def serve(arguments: argparse.Namespace, began: float) -> int:
 
 
 def _announcement(url: str, name: str, info: FrontInfo, imports: float, total: float) -> str:
-    model = info.model_info
+    model = info.model
     spent = {"imports": imports, **{part: seconds for part, seconds in info.timings.items() if part != "total"}}
     message = '{"messages": [{"role": "user", "content": "What is sapwood?"}]}'
     return "\n".join(

@@ -25,7 +25,7 @@ class Session:
         return self._runner.run(self._print_completion(request))
 
     async def _print_completion(self, request: GenerateRequest) -> tuple[str, TextChunk]:
-        submit = to_submit(request, vocab_size=self._front.info.model_info.vocab_size)
+        submit = to_submit(request, vocab_size=self._front.info.model.vocab_size)
         chunks: list[TextChunk] = []
         async with self._front.stream(submit) as stream:
             async for chunk in stream:

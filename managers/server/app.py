@@ -16,11 +16,22 @@ from .state import STATE, ServerState
 log = logger("server")
 
 MAX_BODY_BYTES = 16 * 2**20
+LAST_ANSWERS_SECONDS = 0.5  # at shutdown, for handlers to send their last event once their streams have ended
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_app(state: ServerState) -> web.Application:
-    """The application around a state; run it with `handler_cancellation`, so that a disconnect ends its work."""
+def make_runner(state: ServerState) -> web.AppRunner:
+    """Runs the application around a state."""
+    return web.AppRunner(
+        _make_app(state),
+        access_log=None,  # `Work` logs one line for each request
+        handler_cancellation=True,  # without it an answer that is not streamed would be computed for nobody
+        auto_decompress=False,  # see _check_body
+        shutdown_timeout=LAST_ANSWERS_SECONDS,
+    )
+
+
+def _make_app(state: ServerState) -> web.Application:
     app = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
     app[STATE] = state
     app.add_routes(
@@ -47,7 +58,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     endpoint = resource.canonical if resource is not None else "other"
     status = "disconnected"
     try:
-        _check_size(request)
+        _check_body(request)
         response = await handler(request)
         status = str(response.status)
     except (ConnectionError, asyncio.CancelledError):
@@ -62,8 +73,13 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     return response
 
 
-def _check_size(request: web.Request) -> None:
-    """Refuse by the announced length, before any of the body is read; an unannounced one is cut off while reading."""
+def _check_body(request: web.Request) -> None:
+    """Refuse a body by its headers, before any of it is read; one of unknown length is cut off while it is read.
+
+    Compressed bodies are not taken: nobody's client sends them, and a small one can hold a very large one.
+    """
     length = request.content_length
     if length is not None and length > MAX_BODY_BYTES:
         raise web.HTTPRequestEntityTooLarge(max_size=MAX_BODY_BYTES, actual_size=length)
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise web.HTTPUnsupportedMediaType

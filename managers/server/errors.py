@@ -97,6 +97,8 @@ def _http_answer(error: web.HTTPException) -> Answer:
         message, code = f"{error.method} is not allowed here; allowed: {allowed}.", "method_not_allowed"
     elif isinstance(error, web.HTTPRequestEntityTooLarge):
         message, code = "The body is too large.", "body_too_large"
+    elif isinstance(error, web.HTTPUnsupportedMediaType):
+        message, code = "Compressed bodies are not supported; send it without Content-Encoding.", "not_supported"
     else:
         message, code = f"{error.reason}.", None
     kind = "invalid_request_error" if error.status < 500 else "server_error"

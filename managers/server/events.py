@@ -17,7 +17,6 @@ from .errors import Answer, answer_for
 from .state import STATE
 from .work import Work
 
-STALL_SECONDS = 30.0
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
@@ -32,9 +31,9 @@ class StalledClient(ConnectionError):
 class EventStream:
     """Writes events to one client. All methods raise ConnectionError where the client is gone or stalled."""
 
-    def __init__(self, request: web.Request, request_id: str, stall_seconds: float = STALL_SECONDS) -> None:
+    def __init__(self, request: web.Request, request_id: str) -> None:
         self._request = request
-        self._stall_seconds = stall_seconds
+        self._stall_seconds = request.app[STATE].stall_seconds
         self.response = web.StreamResponse(headers={**_HEADERS, "X-Request-Id": request_id})
 
     @property

@@ -90,8 +90,8 @@ async def generate(request: web.Request) -> web.StreamResponse:
     front = state.require_ready()
     body = decode_body(await request.read(), GenerateBody)
     state.check_model(body.model)
-    body.request_id = body.request_id or f"gen-{uuid.uuid4().hex}"
-    submit = to_submit(body, vocab_size=front.info.model_info.vocab_size)
+    body.request_id = f"gen-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
+    submit = to_submit(body, vocab_size=front.info.model.vocab_size)
     async with Work(state, submit.request_id, [submit], "generate") as work:
 
         def answer(choices: list[Choice]) -> GenerateAnswer:
@@ -111,8 +111,8 @@ async def score(request: web.Request) -> web.Response:
     front = state.require_ready()
     body = decode_body(await request.read(), ScoreBody)
     state.check_model(body.model)
-    body.request_id = body.request_id or f"score-{uuid.uuid4().hex}"
-    submit = score_to_submit(body, vocab_size=front.info.model_info.vocab_size)
+    body.request_id = f"score-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
+    submit = score_to_submit(body, vocab_size=front.info.model.vocab_size)
     async with Work(state, submit.request_id, [submit], "score") as work:
         scores = [Score.of(each) for each in (await work.completions())[0]]
         shown = [ContinuationScore(each.index, each.logprob, _tokens(each.tokens) or []) for each in scores]

@@ -82,6 +82,14 @@ class SharedFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             raise InvalidRequest("stream_options needs stream to be true.", "stream_options")
         return bool(self.stream_options and self.stream_options.include_usage)
 
+    def requests(self) -> list[GenerateRequest]:
+        """One native request for each prompt. Raises InvalidRequest naming the field."""
+        raise NotImplementedError
+
+    def names(self) -> dict[str, str]:
+        """Fields of GenerateRequest that have another name in this body."""
+        raise NotImplementedError
+
     def shared(self) -> dict[str, Any]:
         """The fields that pass on as they are; null ones are left to their defaults."""
         given = {name: getattr(self, name) for name in _SHARED}
@@ -111,6 +119,9 @@ class CompletionBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
         if self.echo:
             fields["prompt_logprobs"] = self.logprobs
         return [GenerateRequest(prompt=prompt, **fields) for prompt in _prompts(self.prompt)]
+
+    def names(self) -> dict[str, str]:
+        return {"prompt_logprobs": "logprobs"}
 
 
 class ChatBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
@@ -158,6 +169,10 @@ class ChatBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
         fields["template_kwargs"] = self.chat_template_kwargs or {}
         return [GenerateRequest(messages=self.messages, **fields)]
 
+    def names(self) -> dict[str, str]:
+        completion = {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
+        return {"template_kwargs": "chat_template_kwargs", **completion}
+
     def _logprobs(self) -> int | None:
         top = self.top_logprobs
         if not self.logprobs:
@@ -167,11 +182,6 @@ class ChatBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
         if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
             raise InvalidRequest(f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {top}.", "top_logprobs")
         return top or 0
-
-
-# The names under which GenerateRequest's fields were given, for error messages.
-CHAT_NAMES = {"template_kwargs": "chat_template_kwargs"}
-COMPLETION_NAMES = {"prompt_logprobs": "logprobs"}
 
 
 def _prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[str | int | list[int]]]:

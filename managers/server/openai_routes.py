@@ -8,9 +8,9 @@ from aiohttp import web
 
 from ..bodies import decode_body
 from ..errors import InvalidRequest
-from ..params import GenerateRequest, to_submit
+from ..params import to_submit
 from .events import stream_events
-from .openai_bodies import CHAT_NAMES, COMPLETION_NAMES, ChatBody, CompletionBody, SharedFields
+from .openai_bodies import ChatBody, CompletionBody, SharedFields
 from .openai_chat import ChatAnswers
 from .openai_text import TextAnswers
 from .responses import json_response
@@ -24,7 +24,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
     state.require_ready()
     body = decode_body(await request.read(), CompletionBody)
     state.check_model(body.model)
-    work = _work(state, body, body.requests(), "completions", _id(body, "cmpl"), COMPLETION_NAMES)
+    work = _work(state, body, "completions", "cmpl")
     return await _answer(request, body, work, TextAnswers(body, state.model_name, work.request_id))
 
 
@@ -34,23 +34,14 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     state.require_ready()
     body = decode_body(await request.read(), ChatBody)
     state.check_model(body.model)
-    work = _work(state, body, body.requests(), "chat", _id(body, "chatcmpl"), CHAT_NAMES)
+    work = _work(state, body, "chat", "chatcmpl")
     return await _answer(request, body, work, ChatAnswers(body, state.model_name, work.request_id))
 
 
-def _id(body: SharedFields, prefix: str) -> str:
-    return f"{prefix}-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
-
-
-def _work(
-    state: ServerState,
-    body: SharedFields,
-    requests: list[GenerateRequest],
-    endpoint: str,
-    request_id: str,
-    names: dict[str, str],
-) -> Work:
+def _work(state: ServerState, body: SharedFields, endpoint: str, id_prefix: str) -> Work:
     """The checked work of a body. Raises InvalidRequest, with fields by the names that the caller knows them under."""
+    request_id = f"{id_prefix}-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
+    requests, names = body.requests(), body.names()
     many = len(requests) > 1
 
     def renamed(error: InvalidRequest, item: int) -> InvalidRequest:
@@ -67,7 +58,7 @@ def _work(
     for i, request in enumerate(requests):
         request.request_id = f"{request_id}-{i}" if many else request_id
         try:
-            submits.append(to_submit(request, vocab_size=state.front.info.model_info.vocab_size))
+            submits.append(to_submit(request, vocab_size=state.front.info.model.vocab_size))
         except InvalidRequest as error:
             raise renamed(error, i) from None
     label = f"{endpoint} user={body.user!r}" if body.user else endpoint

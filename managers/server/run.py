@@ -16,13 +16,12 @@ from aiohttp import web
 from ...runtime.errors import SapwoodError
 from ..front import Front
 from ..logs import logger
-from .app import make_app
+from .app import make_runner
 from .state import ServerState
 
 log = logger("server")
 
 _BACKLOG = 1024
-_LAST_ANSWERS_SECONDS = 0.5  # for handlers to send their last event once their streams have ended
 
 
 class PortTaken(SapwoodError):
@@ -63,10 +62,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        # Without handler_cancellation a request that is not streamed would run on after its client has hung up.
-        runner = web.AppRunner(
-            make_app(self.state), handler_cancellation=True, access_log=None, shutdown_timeout=_LAST_ANSWERS_SECONDS
-        )
+        runner = make_runner(self.state)
         await runner.setup()
         site = web.SockSite(runner, self._listener, backlog=_BACKLOG)
         await site.start()

@@ -14,14 +14,18 @@ from ..front import Front
 from .errors import Unavailable, UnknownModel
 from .metrics import Metrics
 
+STALL_SECONDS = 30.0
+
 
 class ServerState:
     """One per server. `phase` goes from "loading" to "ready", and ends as "stopping" or "dead"; `reason` says why."""
 
-    def __init__(self, front: Front, model: str) -> None:
+    def __init__(self, front: Front, model: str, stall_seconds: float = STALL_SECONDS) -> None:
+        """stall_seconds: how long a client may take no data before its request is aborted."""
         self.front = front
         self.metrics = Metrics()
         self.created = int(time.time())
+        self.stall_seconds = stall_seconds
         self.phase = "loading"
         self.reason = ""
         self._model = model

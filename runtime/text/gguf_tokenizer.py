@@ -1,6 +1,6 @@
 """Tokenizers built from GGUF metadata: byte-level BPE ("gpt2") and SentencePiece ("llama") vocabularies.
 
-Their ids equal llama.cpp's, with one exception on purpose: plain text never yields a control token, whatever the merges.
+Their ids equal llama.cpp's, but for one thing, on purpose: whatever the merges, plain text yields no control token.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class SentencePieceVocab(_GGUFTokenizer):
 
 
 def _proto_types(vocab: GGUFVocab, unknown_id: int) -> list[int]:
-    """Piece types for the library: special tokens are cut out of texts beforehand, so it must never find them itself."""
+    """Piece types for the library; it must not find special tokens, which are cut out of texts beforehand."""
     library = {NORMAL: NORMAL, UNUSED: NORMAL, BYTE: BYTE}
     types = [library.get(kind, CONTROL) for kind in vocab.types]
     types[unknown_id] = UNKNOWN

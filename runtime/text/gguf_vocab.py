@@ -93,7 +93,9 @@ def read_vocab(metadata: dict[str, Any]) -> GGUFVocab:
         bos_id=named["bos"],
         unknown_id=named["unknown"],
         adds_bos=None if adds_bos is None else bool(adds_bos),
-        named_tokens={f"{short}_token": spellings[i] for name, short in _NAMED.items() if (i := named[name]) is not None},
+        named_tokens={
+            f"{_NAMED[name]}_token": spellings[i] for name, i in named.items() if name in _NAMED and i is not None
+        },
         chat_template=metadata.get("tokenizer.chat_template"),
     )
 

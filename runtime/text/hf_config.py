@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import ModelError
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class AddedSpec:
 class TokenizerConfig:
     """tokenizer_config.json, generation_config.json and config.json, as far as text needs them.
 
-    adds_bos: None where tokenizer_config.json does not say. legacy: SentencePiece's old rule for spaces (None: not said).
+    adds_bos, legacy (SentencePiece's old rule for spaces), add_prefix_space: None where the file does not say.
     """
 
     named_tokens: dict[str, str]
@@ -45,7 +46,8 @@ class TokenizerConfig:
 def read_config(directory: Path) -> TokenizerConfig:
     """Reads what is there; a missing file says nothing. Raises ModelError for a file that is not a JSON object."""
     config = _read(directory / "tokenizer_config.json")
-    added = {int(token_id): _added(entry, int(token_id)) for token_id, entry in config.get("added_tokens_decoder", {}).items()}
+    decoder = config.get("added_tokens_decoder", {})
+    added = {int(token_id): _added(entry, int(token_id)) for token_id, entry in decoder.items()}
     extra = [*config.get("additional_special_tokens", []), *_extra(config.get("extra_special_tokens", []))]
     named = {name: _text(config[name]) for name in NAMED_TOKENS if config.get(name)}
     known = {spec.content for spec in added.values()}
@@ -82,8 +84,7 @@ def _text(entry: str | dict[str, Any]) -> str:
 def _added(entry: str | dict[str, Any], token_id: int | None) -> AddedSpec:
     if isinstance(entry, str):
         return AddedSpec(entry, token_id)
-    flags = {name: bool(entry[name]) for name in ("special", "lstrip", "rstrip", "single_word", "normalized") if name in entry}
-    return AddedSpec(entry["content"], token_id, **flags)
+    return AddedSpec(entry["content"], token_id, **{name: bool(entry[name]) for name in _FLAGS if name in entry})
 
 
 def _extra(entry: list[Any] | dict[str, Any]) -> list[Any]:

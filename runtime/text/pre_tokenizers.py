@@ -36,16 +36,22 @@ class Rule:
     adds_bos: bool = False
 
 
-_FAMILIES: list[tuple[Rule, tuple[str, ...]]] = [
-    (Rule((r"[\p{P}$+<=>^~|]+", _GPT2, r"\p{N}+", r"[0-9]{3}")), ("default",)),
-    (Rule((_GPT2,)), ("gpt-2", "phi-2", "mpt", "olmo", "jais", "gigachat", "a.x-4.0", "mellum", "exaone4", "trillion", "granite-docling")),
-    (Rule((r"\p{N}", _GPT2)), ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")),
-    (Rule((_LLAMA3,), ignore_merges=True, adds_bos=True), ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2")),
-    (Rule((_LLAMA3,)), ("dbrx", "smaug-bpe", "glm4", "chatglm-bpe")),
-    (Rule((_QWEN2,)), ("qwen2", "deepseek-r1-qwen", "kormo", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2")),
+_FAMILIES: list[tuple[Rule, str]] = [
+    (Rule((r"[\p{P}\x{1B4E}\x{1B4F}\x{1B7F}$+<=>^~|]+", _GPT2, r"\p{N}+", r"[0-9]{3}")), "default"),
+    (
+        Rule((_GPT2,)),
+        "gpt-2 phi-2 mpt olmo jais gigachat a.x-4.0 mellum exaone4 trillion granite-docling",
+    ),
+    (Rule((r"\p{N}", _GPT2)), "smollm starcoder refact command-r codeshell exaone minerva-7b"),
+    (
+        Rule((_LLAMA3,), ignore_merges=True, adds_bos=True),
+        "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2",
+    ),
+    (Rule((_LLAMA3,)), "dbrx smaug-bpe glm4 chatglm-bpe"),
+    (Rule((_QWEN2,)), "qwen2 deepseek-r1-qwen kormo megrez stablelm2 hunyuan solar-open grok-2"),
 ]
 
-RULES: dict[str, Rule] = {name: rule for rule, names in _FAMILIES for name in names}
+RULES: dict[str, Rule] = {name: rule for rule, names in _FAMILIES for name in names.split()}
 
 
 def find_rule(name: str) -> Rule:

@@ -1,7 +1,8 @@
 """The tokenizer of a SentencePiece .model file, run by the `sentencepiece` library; ids equal transformers'.
 
 transformers treats such a file in one of two ways, by the `tokenizer_class` of tokenizer_config.json: without one, just
-as the library itself does; as a LlamaTokenizer, with its own rule for the space that is put before a text.
+as the library itself does; as a LlamaTokenizer, with merges ranked by piece id in place of the score, without
+normalization, and with its own rule for the space that is put before a text.
 """
 
 from __future__ import annotations
@@ -9,14 +10,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sentencepiece import SentencePieceProcessor
+
 from ..errors import ModelError, UnsupportedModel
 from . import token_bytes
-from .hf_config import AddedSpec, TokenizerConfig, read_config
-from .sentencepiece_proto import load_processor
+from .hf_config import AddedSpec, read_config
+from .sentencepiece_proto import encode_model, load_processor
 from .tokenizer import Fragment, Tokenizer
 
 _LLAMA_CLASSES = ("LlamaTokenizer", "LlamaTokenizerFast")
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
+
+
+def _ranked_by_id(processor: SentencePieceProcessor) -> SentencePieceProcessor:
+    pieces = range(processor.GetPieceSize())
+    kinds = {3: processor.IsControl, 2: processor.IsUnknown, 6: processor.IsByte}
+    types = [next((kind for kind, holds in kinds.items() if holds(i)), 1) for i in pieces]
+    return load_processor(encode_model([processor.IdToPiece(i) for i in pieces], [-float(i) for i in pieces], types))
 
 
 class SentencePieceModel(Tokenizer):
@@ -30,7 +40,10 @@ class SentencePieceModel(Tokenizer):
                 f"tokenizer_class {config.tokenizer_class!r} is not supported for a SentencePiece model;"
                 f" supported are {', '.join(_LLAMA_CLASSES)}, or none"
             )
+        self._is_llama = config.tokenizer_class in _LLAMA_CLASSES
         self._processor = load_processor(path.read_bytes())
+        if self._is_llama:
+            self._processor = _ranked_by_id(self._processor)
         pieces = range(self._processor.GetPieceSize())
         self._spellings: dict[int, str] = {i: self._processor.IdToPiece(i) for i in pieces}
         control = {i for i in pieces if self._processor.IsControl(i) or self._processor.IsUnknown(i)}
@@ -40,7 +53,9 @@ class SentencePieceModel(Tokenizer):
         self._ids = {self._spellings[i]: i for i in control}
         longest_first = sorted(self._ids, key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-        self._set_space_rule(config)
+        # Where text gets a space put before it by the LlamaTokenizer; otherwise the library does so for every run.
+        self._space_at_start = config.add_prefix_space is not False
+        self._space_after_control = self._space_at_start and bool(config.legacy)
         self.named_tokens = self._own_named_tokens() | config.named_tokens
         self.chat_template = config.chat_template
         self.bos_id = self._ids.get(self.named_tokens.get("bos_token", ""))
@@ -59,19 +74,11 @@ class SentencePieceModel(Tokenizer):
         if self._processor.IdToPiece(token_id) != spec.content:
             token_id = max(self._spellings) + 1 if spec.token_id is None else spec.token_id
             if token_id < pieces:
-                raise ModelError(f"tokenizer_config.json gives {spec.content!r} the id {token_id}, which another piece has")
+                raise ModelError(f"tokenizer_config.json gives {spec.content!r} the id of another piece, {token_id}")
         elif spec.token_id not in (None, token_id):
-            raise ModelError(f"tokenizer_config.json gives {spec.content!r} the id {spec.token_id}; the model says {token_id}")
+            raise ModelError(f"tokenizer_config.json gives {spec.content!r} the id {spec.token_id}, not {token_id}")
         self._spellings[token_id] = spec.content
         return token_id
-
-    def _set_space_rule(self, config: TokenizerConfig) -> None:
-        """Whether a run of text gets a space put before it: at the start of a text, and after a control token."""
-        self._is_llama = config.tokenizer_class in _LLAMA_CLASSES
-        self._space_at_start = config.add_prefix_space is not False
-        self._space_after_control = self._space_at_start and bool(config.legacy)
-        if self._is_llama:
-            self._processor.override_normalizer_spec(add_dummy_prefix=False, remove_extra_whitespaces=False)
 
     def _own_named_tokens(self) -> dict[str, str]:
         own = {"bos_token": self._processor.bos_id(), "eos_token": self._processor.eos_id()}

@@ -101,7 +101,7 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
 
         return SentencePieceModel(path, directory)
     raise UnsupportedModel(
-        f"{path.name} is not a tokenizer that Sapwood reads; it reads .gguf, tokenizer.json and SentencePiece .model files"
+        f"{path.name} is not a tokenizer file that is supported; .gguf, tokenizer.json and SentencePiece .model are"
     )
 
 

@@ -82,7 +82,7 @@ class TokenizerJson(Tokenizer):
         return ids if allow_control else self._spelled_out(text, ids)
 
     def _spelled_out(self, text: str, ids: list[int]) -> list[int]:
-        """`ids` with a control token that the merges built out of plain text replaced by the tokens of its characters."""
+        """`ids`, with every control token that merges built out of plain text replaced by its characters' tokens."""
         built = {i for i in self.control_ids.intersection(ids) if self._spellings[i] in text}
         if not built:
             return ids

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
 from sapwood.radix.prefix_cache import PrefixCache
 
 VOCABULARY = 32_000

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+
 from sapwood.radix.errors import BooksError
 from sapwood.radix.node import Node, Root
 from sapwood.radix.prefix_cache import Lease, PrefixCache

@@ -8,13 +8,18 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+
 from sapwood.radix.node import Node, Root
 from sapwood.radix.prefix_cache import Lease, PrefixCache
 
 Prefix = tuple[str, tuple[int, ...]]
 
-NAMESPACES = st.sampled_from(["", "salt"])
+NAMESPACES = st.sampled_from(["", "", "", "salt"])
 TOKENS = st.lists(st.integers(0, 1), max_size=8).map(tuple)
+PARTS = st.sampled_from([1.0, 1.0, 0.7, 0.3])
+PROMPTS = st.sampled_from([(0, 0, 0, 0, 0, 0), (0, 0, 0, 1), (0, 1, 1, 0, 1), (1, 0), (1, 1, 1, 1)]) | TOKENS.filter(
+    bool
+)
 
 
 @dataclass
@@ -134,7 +139,7 @@ class Machine(RuleBasedStateMachine):
 
     running = Bundle("running")
 
-    @initialize(total=st.integers(1, 20))
+    @initialize(total=st.integers(1, 24))
     def begin(self, total: int) -> None:
         self.cache = PrefixCache(total, poison=True)
         self.naive = Naive(total)
@@ -149,6 +154,18 @@ class Machine(RuleBasedStateMachine):
         one = NaiveLease(lease, namespace, tokens, slots, matched)
         self.naive.leases.append(one)
         return one
+
+    @rule(target=running, namespace=NAMESPACES, tokens=PROMPTS)
+    def start(self, namespace: str, tokens: tuple[int, ...]) -> NaiveLease:
+        """A prompt as the scheduler starts it, where there is room: open and grow, not published yet."""
+        one = self.open(namespace, tokens, len(tokens) - 1)
+        self.grow(one, tokens[len(one.slots) :])
+        return one
+
+    @rule(namespace=NAMESPACES, tokens=PROMPTS)
+    def serve(self, namespace: str, tokens: tuple[int, ...]) -> None:
+        """A prompt from its start to its end."""
+        self.close(self.start(namespace, tokens), 1.0)
 
     @rule(one=running, more=TOKENS, limit=st.integers(0, 9))
     def advance(self, one: NaiveLease, more: tuple[int, ...], limit: int) -> None:
@@ -197,13 +214,13 @@ class Machine(RuleBasedStateMachine):
         if len(one.tokens) < len(one.slots):
             one.tokens += (more + more)[: len(one.slots) - len(one.tokens)]
 
-    @rule(one=running, part=st.floats(0, 1))
+    @rule(one=running, part=PARTS)
     def publish(self, one: NaiveLease, part: float) -> None:
         length = round(part * len(one.slots))
         expected = self.naive.publish(one, length)
         assert self.cache.publish(one.lease, ids(one.tokens[:length])) == expected
 
-    @rule(one=consumes(running), part=st.none() | st.floats(0, 1))
+    @rule(one=consumes(running), part=st.none() | PARTS)
     def close(self, one: NaiveLease, part: float | None) -> None:
         tokens = None
         if part is not None:
@@ -269,4 +286,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestAgainstTheNaiveModel = Machine.TestCase
-TestAgainstTheNaiveModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAgainstTheNaiveModel.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from sapwood.radix.errors import BooksError
 from sapwood.radix.prefix_cache import Lease, PrefixCache
 
@@ -179,6 +180,18 @@ def test_growth_evicts_the_least_recently_used_and_only_as_much_as_needed() -> N
     assert cache.evicted_tokens == 4
     assert (cache.peek("", ids(1, 1, 1, 1), 4), cache.peek("", ids(2, 2, 2, 2), 4)) == (4, 0)
     cache.audit()
+
+
+def test_closing_a_lease_counts_as_a_use_of_its_prefix() -> None:
+    cache = PrefixCache(12)
+    serve(cache, ids(1, 1, 1, 1))
+    serve(cache, ids(2, 2, 2, 2))
+    long_lived = cache.open("", ids(1, 1, 1, 1), 4)
+    serve(cache, ids(2, 2, 2, 2))
+    cache.close(long_lived)
+    lease = cache.open("", ids(9), 0)
+    cache.grow(lease, 5)
+    assert (cache.peek("", ids(1, 1, 1, 1), 4), cache.peek("", ids(2, 2, 2, 2), 4)) == (4, 3)
 
 
 def test_growth_that_cannot_be_had_changes_nothing() -> None:

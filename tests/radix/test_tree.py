@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from sapwood.radix.errors import BooksError
 from sapwood.radix.node import Node
 from sapwood.radix.tree import RadixTree

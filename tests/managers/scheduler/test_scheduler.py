@@ -129,6 +129,17 @@ def test_a_tree_of_forks_computes_every_branch_once() -> None:
     assert harness.worker.computed <= distinct * 1.05
 
 
+def test_a_prefill_that_is_overtaken_within_a_step_computes_nothing_twice() -> None:
+    """The long one gets half the step, the short one overtakes it on the same prefix and leaves some of the step."""
+    harness = Harness(chunk=64)
+    harness.submit("long", numbers(1, 200), 1)
+    harness.submit("short", numbers(1, 110), 1)
+    harness.submit("bystander", numbers(2, 4), 1)
+    harness.run()
+    assert harness.worker.computed == 200 + 1 + 4
+    assert harness.answers["long", 0].token_ids == completion(numbers(1, 200), 1, [])
+
+
 def test_the_samples_of_one_prompt_share_it() -> None:
     harness = Harness(chunk=64)
     for index in range(5):

@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from sapwood.managers.errors import InvalidRequest, RequestAborted
+from sapwood.managers.errors import EngineDead, InvalidRequest, RequestAborted
 from sapwood.managers.messages import Alternative, Finish, Stats, Submit, TextChunk, TokenLogprob
-from sapwood.managers.server.app import make_app
+from sapwood.managers.server.app import make_runner
 from sapwood.managers.server.state import ServerState
 
 PROMPT_TOKENS, CACHED_TOKENS, VOCAB_SIZE, MAX_CONTEXT = 7, 3, 1000, 64
@@ -34,7 +34,7 @@ class FakeStream:
         self.submit = submit
         self._script = front.script(submit)
         self.ended = False
-        self.aborted = asyncio.Event()
+        self.broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> FakeStream:
         self._front.open[self.submit.request_id] = self
@@ -50,18 +50,16 @@ class FakeStream:
 
     async def __anext__(self) -> TextChunk:
         step = asyncio.ensure_future(self._step())
-        abort = asyncio.ensure_future(self.aborted.wait())
         try:
-            await asyncio.wait((step, abort), return_when=asyncio.FIRST_COMPLETED)
-            if self.aborted.is_set():
-                raise RequestAborted("The request was aborted.")
+            await asyncio.wait((step, self.broken), return_when=asyncio.FIRST_COMPLETED)
+            if self.broken.done():
+                raise self.broken.result()
             return step.result()
         except BaseException as error:
             self.ended = self.ended or not isinstance(error, asyncio.CancelledError)
             raise
         finally:
             step.cancel()
-            abort.cancel()
 
     async def _step(self) -> TextChunk:
         await self._front.gate.wait()
@@ -80,7 +78,7 @@ class FakeFront:
 
     def __init__(self) -> None:
         self.info = SimpleNamespace(
-            model_info=SimpleNamespace(vocab_size=VOCAB_SIZE), max_context=MAX_CONTEXT, timings={}
+            model=SimpleNamespace(vocab_size=VOCAB_SIZE), max_context=MAX_CONTEXT, timings={}
         )
         self.submits: list[Submit] = []
         self.open: dict[str, FakeStream] = {}
@@ -147,7 +145,7 @@ class FakeFront:
     def abort(self, request_id: str) -> bool:
         stream = self.open.get(request_id)
         if stream is not None:
-            stream.aborted.set()
+            stream.broken.set_result(RequestAborted("The request was aborted."))
         return stream is not None
 
     async def stats(self) -> Stats:
@@ -173,8 +171,17 @@ class FakeFront:
 
     async def stop(self) -> None:
         self.stopped = True
-        for stream in list(self.open.values()):
-            stream.aborted.set()
+        self._break(RequestAborted("The engine was shut down."))
+
+    def die(self, sentence: str) -> None:
+        assert self.death is not None
+        self.death.set_result(sentence)
+        self._break(EngineDead(sentence))
+
+    def _break(self, error: Exception) -> None:
+        for stream in self.open.values():
+            if not stream.broken.done():
+                stream.broken.set_result(error)
 
 
 class Client:
@@ -209,9 +216,9 @@ def front() -> FakeFront:
 
 @pytest.fixture
 async def client(front: FakeFront) -> AsyncIterator[Client]:
-    state = ServerState(front, "fake-model")  # pyright: ignore[reportArgumentType]
+    state = ServerState(front, "fake-model", stall_seconds=0.5)  # pyright: ignore[reportArgumentType]
     state.set_phase("ready", "")
-    runner = web.AppRunner(make_app(state), handler_cancellation=True, access_log=None, shutdown_timeout=0.2)
+    runner = make_runner(state)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

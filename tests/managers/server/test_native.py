@@ -37,8 +37,8 @@ async def test_generate_streams_deltas_that_join_to_the_whole(client):
     for expected in whole["choices"]:
         own = [choice for choice in choices if choice["index"] == expected["index"]]
         assert "".join(choice["text"] for choice in own) == expected["text"]
-        assert sum((choice["token_ids"] for choice in own), []) == expected["token_ids"]
-        assert sum((choice["logprobs"] for choice in own), []) == expected["logprobs"]
+        assert [token_id for choice in own for token_id in choice["token_ids"]] == expected["token_ids"]
+        assert [token for choice in own for token in choice["logprobs"]] == expected["logprobs"]
         assert [choice["finish_reason"] for choice in own] == [None, None, None, "length"]
     assert json.loads(events[-2])["usage"] == whole["usage"]
 

@@ -83,7 +83,7 @@ async def test_several_prompts_give_choices_in_order_of_prompt_and_sample(client
     if stream:
         chunks = parsed(await client.events("/v1/completions", {**body, "stream_options": {"include_usage": True}}))
         usage = chunks[-1]["usage"]
-        texts = {i: "" for i in range(6)}
+        texts = dict.fromkeys(range(6), "")
         for chunk in chunks:
             for choice in chunk["choices"]:
                 texts[choice["index"]] += choice["text"]

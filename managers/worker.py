@@ -1,0 +1,113 @@
+"""The worker process: executes step plans strictly in order, and answers each. It must never decide anything.
+
+The heavy imports happen after the process has said hello, side by side with the start of the others.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from .child import Child, run_child
+from .logs import start_logging
+from .messages import (
+    ConfigureWorker,
+    ModelInfo,
+    SampledLogprob,
+    Scored,
+    Shutdown,
+    StepPlan,
+    StepResult,
+    TopLogprobs,
+    ToWorker,
+    pack_ids,
+)
+from .wire import Inbox, Outbox
+
+if TYPE_CHECKING:
+    from ..runtime.executor import Executor
+    from ..runtime.sampler import TopTokens
+
+
+def serve(child: Child) -> None:
+    """Load the model as configured, then execute plans until Shutdown."""
+    inbox: Inbox[ToWorker] = Inbox(child.link, "worker", ToWorker)
+    child.hello()
+    started = time.perf_counter()
+    from ..runtime import executor as runtime
+
+    imported = time.perf_counter()
+    config = child.configuration(inbox, ConfigureWorker)
+    start_logging(child.role, config.log_level)
+    configured = time.perf_counter()
+    executor = runtime.load_executor(
+        config.model_path,
+        max_running=config.max_running,
+        max_context=config.max_context,
+        dtype=config.dtype,
+        kv_dtype=config.kv_dtype,
+        attention_backend=config.attention_backend,
+        threads=config.threads,
+        kv_tokens=config.kv_tokens,
+        kv_memory_fraction=config.kv_memory_fraction,
+    )
+    info = _describe(executor)
+    child.log.info(
+        "loaded %s: %.1fM parameters, %s, %.2f GiB, %d threads",
+        *(info.architecture, info.parameters / 1e6, info.dtype, info.weight_bytes / 2**30, info.threads),
+    )
+    child.log.info(
+        "KV pool of %d tokens, %s, up to %.2f GiB; attention: %s",
+        *(info.total_slots, info.kv_dtype, info.kv_bytes / 2**30, info.attention_backend),
+    )
+    child.ready({"import": imported - started, "load": time.perf_counter() - configured}, info)
+    scheduler = Outbox(child.link, "scheduler")
+    while not isinstance(message := inbox.receive(), Shutdown):
+        if isinstance(message, StepPlan):
+            scheduler.send(execute(executor, message, inbox.dropped))
+
+
+def execute(executor: Executor, plan: StepPlan, dropped_frames: int) -> StepResult:
+    """The answer to one plan."""
+    started = time.perf_counter()
+    output = executor.step(plan)
+    return StepResult(
+        step=plan.step,
+        token_ids=pack_ids(output.token_ids),
+        logprobs=[SampledLogprob(each.row, each.logprob, _top(each.top)) for each in output.logprobs],
+        scored=[Scored(run.entry, run.start, run.logprobs, list(map(_top, run.top))) for run in output.scored],
+        seconds=time.perf_counter() - started,
+        dropped_frames=dropped_frames,
+    )
+
+
+def _top(top: TopTokens) -> TopLogprobs:
+    return TopLogprobs(top.ids, top.logprobs)
+
+
+def _describe(executor: Executor) -> ModelInfo:
+    import torch
+
+    model, pool = executor.model, executor.pool
+    weights = model.parameters()
+    return ModelInfo(
+        architecture=model.config.architecture,
+        parameters=sum(weight.numel() for weight in weights),
+        weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+        vocab_size=model.config.vocab_size,
+        model_context=model.config.max_context,
+        total_slots=pool.slots,
+        kv_bytes=pool.nbytes,
+        attention_backend=executor.attention.name,
+        dtype=_name(model.dtype),
+        kv_dtype=_name(pool.dtype),
+        threads=torch.get_num_threads(),
+    )
+
+
+def _name(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+if __name__ == "__main__":
+    run_child("worker", serve)

@@ -1,0 +1,52 @@
+"""The interface of attention backends: FlashInfer's paged form with pages of one token.
+
+A backend plans once per step and runs once per layer. It reads the KV pool and never writes to it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from ..kv_pool import KVPool
+from ..model.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class AttentionBatch:
+    """The ragged shape of a step with B entries; all arrays int32.
+
+    qo_indptr [B + 1]: entry b's queries are rows [qo_indptr[b], qo_indptr[b + 1]) of q.
+    kv_indptr [B + 1], kv_indices: entry b attends to the slots kv_indices[kv_indptr[b] : kv_indptr[b + 1]], in order
+        of position. Its queries are the last of those positions: with n queries and m slots, query i (from 0) sees
+        the first m - n + i + 1 of them.
+    """
+
+    qo_indptr: np.ndarray
+    kv_indptr: np.ndarray
+    kv_indices: np.ndarray
+
+
+class Attention(ABC):
+    """Causal attention with grouped queries over a KV pool, scaled by 1 / sqrt(head_dim)."""
+
+    name: str
+
+    def __init__(self, config: ModelConfig, pool: KVPool) -> None:
+        self.config = config
+        self.pool = pool
+
+    @abstractmethod
+    def plan(self, batch: AttentionBatch) -> None:
+        """Prepares for a step; it holds until the next call."""
+
+    @abstractmethod
+    def run(self, layer: int, q: Tensor) -> Tensor:
+        """q [tokens, heads, head_dim], rotated -> attended values of the same shape and dtype.
+
+        The step's own K and V are in the pool already. A result depends on its entry's slots only, whatever (NaN
+        included) is in the others.
+        """

@@ -1,0 +1,132 @@
+"""Attention in plain torch operations: the reference backend, for any device that torch has.
+
+Ragged entries of like shape are padded to rectangles; the padding slot (zeros) fills them up, so no slot that is not
+the entry's own is ever read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..kv_pool import KVPool
+from ..model.config import ModelConfig
+from .base import Attention, AttentionBatch
+
+WASTE = 1.25  # how much larger than its entries a rectangle may be, beyond
+FREE_CELLS = 2048  # this many cells of (query, key), which cost less than one more group
+GROUP_SLOTS = 8192  # slots gathered at once, unless one entry alone has more
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Entries computed together, padded to `count` rectangles of `queries` by `keys`.
+
+    rows [count * queries]: rows of q (padding repeats the entry's last). slots [count * keys].
+    mask: additive [count, 1, queries, keys], or None: everything is seen, or if `causal`, the square's lower triangle.
+    kept: where the real rows are among the padded ones; None if all are real. targets: their rows in the output.
+    """
+
+    count: int
+    rows: Tensor
+    slots: Tensor
+    mask: Tensor | None
+    causal: bool
+    kept: Tensor | None
+    targets: Tensor
+
+
+class TorchAttention(Attention):
+    """See `Attention`. Every query sees its keys in one softmax, whatever else is in the batch."""
+
+    name = "torch"
+
+    def __init__(self, config: ModelConfig, pool: KVPool) -> None:
+        super().__init__(config, pool)
+        self._groups: list[_Group] = []
+
+    def plan(self, batch: AttentionBatch) -> None:
+        query_counts = np.diff(batch.qo_indptr)
+        key_counts = np.diff(batch.kv_indptr)
+        order = np.lexsort((key_counts, query_counts))
+        groups = _split(query_counts[order].tolist(), key_counts[order].tolist())
+        self._groups = [
+            _rectangle(batch, order[start:end], query_counts, key_counts, self.pool.padding_slot)
+            for start, end in groups
+        ]
+
+    def run(self, layer: int, q: Tensor) -> Tensor:
+        keys, values = self.pool.layer(layer)
+        out = torch.empty_like(q)
+        for group in self._groups:
+            attended = F.scaled_dot_product_attention(
+                _heads_first(q, group.rows, group.count, q.dtype),
+                _heads_first(keys, group.slots, group.count, q.dtype),
+                _heads_first(values, group.slots, group.count, q.dtype),
+                attn_mask=None if group.mask is None else group.mask.to(q.dtype),
+                is_causal=group.causal,
+                enable_gqa=True,
+            )
+            flat = attended.transpose(1, 2).reshape(-1, *q.shape[1:])
+            out.index_copy_(0, group.targets, flat if group.kept is None else flat.index_select(0, group.kept))
+        return out
+
+
+def _heads_first(tensor: Tensor, rows: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """Gathers rows of [n, heads, head_dim] to [count, heads, len(rows) / count, head_dim]."""
+    picked = tensor.index_select(0, rows).to(dtype)
+    return picked.view(count, -1, *tensor.shape[1:]).transpose(1, 2)
+
+
+def _split(query_counts: list[int], key_counts: list[int]) -> list[tuple[int, int]]:
+    """Cuts entries, sorted by (queries, keys), into runs [start, end) that fill their rectangle well."""
+    groups: list[tuple[int, int]] = []
+    start, cells, widest = 0, 0, 0
+    for i, (queries, keys) in enumerate(zip(query_counts, key_counts, strict=True)):
+        count = i + 1 - start
+        wider = max(widest, keys)
+        padded = count * queries * wider  # the last one has the most queries
+        filled = cells + queries * keys
+        if count > 1 and (padded > WASTE * filled + FREE_CELLS or count * wider > GROUP_SLOTS):
+            groups.append((start, i))
+            start, filled, wider = i, queries * keys, keys
+        cells, widest = filled, wider
+    if query_counts:
+        groups.append((start, len(query_counts)))
+    return groups
+
+
+def _rectangle(
+    batch: AttentionBatch, entries: np.ndarray, query_counts: np.ndarray, key_counts: np.ndarray, padding_slot: int
+) -> _Group:
+    own_queries, own_keys = query_counts[entries][:, None], key_counts[entries][:, None]
+    queries, keys = np.arange(own_queries.max())[None], np.arange(own_keys.max())[None]
+    rows = batch.qo_indptr[entries][:, None] + np.minimum(queries, own_queries - 1)
+    places = batch.kv_indptr[entries][:, None] + np.minimum(keys, own_keys - 1)
+    slots = np.where(keys < own_keys, batch.kv_indices[places], padding_slot)
+    last_seen = own_keys - own_queries + np.minimum(queries, own_queries - 1)  # [count, queries]
+    real = queries < own_queries
+    count = len(entries)
+    padded_keys = bool((own_keys != keys.size).any())
+    square = count == 1 and queries.size == keys.size
+    mask = None
+    if not square and (padded_keys or queries.size > 1):
+        seen = torch.from_numpy(keys[None] <= last_seen[:, :, None]).unsqueeze(1)
+        mask = torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))
+    return _Group(
+        count=count,
+        rows=_index(rows),
+        slots=_index(slots),
+        mask=mask,
+        causal=square,
+        kept=None if real.all() else _index(np.flatnonzero(real)),
+        targets=_index(rows[real]),
+    )
+
+
+def _index(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array.reshape(-1), dtype=np.int64))

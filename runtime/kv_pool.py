@@ -1,0 +1,106 @@
+"""The KV pool: keys and values of every token slot, per layer. It knows no requests, and never decides who owns a slot."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import ModelError
+from .model.config import ModelConfig
+
+MIN_SLOTS = 2  # a prompt of one token, and one token to generate
+
+
+def bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Bytes that one token's K and V take over all layers."""
+    return 2 * config.layers * config.kv_heads * config.head_dim * dtype.itemsize
+
+
+def slots_that_fit(config: ModelConfig, dtype: torch.dtype, *, kv_tokens: int, memory_fraction: float) -> int:
+    """How many slots to allocate: `kv_tokens`, or if 0, what `memory_fraction` of the available memory holds.
+
+    Raises ModelError if that is less than a request needs, or more than the available memory.
+    """
+    per_token = bytes_per_token(config, dtype)
+    available = available_memory()
+    slots = kv_tokens or int(available * memory_fraction) // per_token
+    if slots < MIN_SLOTS:
+        raise ModelError(
+            f"the KV pool would hold {slots} tokens of {per_token} bytes each; it needs {MIN_SLOTS} at least: "
+            "raise kv_tokens, or kv_memory_fraction"
+        )
+    if slots * per_token > available:
+        raise ModelError(
+            f"a KV pool of {slots} tokens takes {slots * per_token / 1e9:.1f} GB; "
+            f"{available / 1e9:.1f} GB of memory are available"
+        )
+    return slots
+
+
+def available_memory() -> int:
+    """Bytes that this process may still take: the system's, or its control group's where that is less."""
+    return min(_system_available(), _group_available())
+
+
+def _system_available() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # not Linux: take what is physically there
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _group_available() -> int | float:
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        used = int((group / "memory.current").read_text())
+    except (OSError, ValueError):
+        return float("inf")
+    return float("inf") if limit == "max" else max(0, int(limit) - used)
+
+
+class KVPool:
+    """K and V tensors, each [slots + 1, kv_heads, head_dim] per layer.
+
+    Slot number `slots` is the padding slot: zeros, for backends that pad ragged lists to a rectangle. All other slots
+    are uninitialized until stored, so a reader must not let a slot that it does not own reach its results, not even
+    multiplied by zero.
+    """
+
+    def __init__(self, config: ModelConfig, slots: int, dtype: torch.dtype) -> None:
+        self.slots = slots
+        self.padding_slot = slots
+        self.dtype = dtype
+        self.nbytes = slots * bytes_per_token(config, dtype)
+        shape = (slots + 1, config.kv_heads, config.head_dim)
+        self._keys = [_uninitialized(shape, dtype) for _ in range(config.layers)]
+        self._values = [_uninitialized(shape, dtype) for _ in range(config.layers)]
+        for tensor in (*self._keys, *self._values):
+            tensor[self.padding_slot] = 0
+
+    def layer(self, index: int) -> tuple[Tensor, Tensor]:
+        """K and V of a layer."""
+        return self._keys[index], self._values[index]
+
+    def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        """Writes k and v [tokens, kv_heads, head_dim] to slots, integer [tokens], no slot twice."""
+        self._keys[layer].index_copy_(0, slots, k.to(self.dtype))
+        self._values[layer].index_copy_(0, slots, v.to(self.dtype))
+
+    def poison(self, slots: Tensor) -> None:
+        """Fills slots with NaN in every layer, so that a later use of freed memory shows."""
+        for tensor in (*self._keys, *self._values):
+            tensor.index_fill_(0, slots, float("nan"))
+
+
+def _uninitialized(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Memory the system only provides where it is first written, in huge pages (which numpy asks for)."""
+    raw = np.empty(int(np.prod(shape)) * dtype.itemsize, np.uint8)
+    return torch.from_numpy(raw).view(dtype).view(shape)

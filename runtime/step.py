@@ -1,0 +1,105 @@
+"""What an executor is asked to do in one step, and what it answers. Plain data.
+
+The requests are protocols: `managers.messages` has structs of the same attributes, which pass straight through.
+Arrays travel as packed little-endian int32 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from .sampler import ChosenLogprob, SamplingOptions, TopTokens
+
+
+class RowOpening(Protocol):
+    """A sequence takes a row. prompt_ids, output_ids: packed ids; `output_ids` is what it had generated before.
+
+    score_start: prompt positions from here on (never 0) want the log-probability of their token, with the `score_top`
+    likeliest alternatives; None for none.
+    """
+
+    @property
+    def row(self) -> int: ...
+    @property
+    def sampling(self) -> SamplingOptions: ...
+    @property
+    def stop_ids(self) -> Sequence[int]: ...
+    @property
+    def prompt_ids(self) -> bytes: ...
+    @property
+    def output_ids(self) -> bytes: ...
+    @property
+    def score_start(self) -> int | None: ...
+    @property
+    def score_top(self) -> int: ...
+
+
+class RowSlots(Protocol):
+    """Positions [start, start + n) of a row live in `slots` (packed, n of them)."""
+
+    @property
+    def row(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def slots(self) -> bytes: ...
+
+
+class Step(Protocol):
+    """One step of B entries, executed in the order of the attributes; `managers.messages.StepPlan` says it in full.
+
+    rows, starts, lengths: packed [B]. token_ids, slots: packed [sum(lengths)]; a token id of -1 stands for what the
+    row sampled last. sample: one byte for each entry.
+    """
+
+    @property
+    def poison(self) -> bytes: ...
+    @property
+    def closed(self) -> Sequence[int]: ...
+    @property
+    def opened(self) -> Sequence[RowOpening]: ...
+    @property
+    def slot_writes(self) -> Sequence[RowSlots]: ...
+    @property
+    def rows(self) -> bytes: ...
+    @property
+    def starts(self) -> bytes: ...
+    @property
+    def lengths(self) -> bytes: ...
+    @property
+    def token_ids(self) -> bytes: ...
+    @property
+    def slots(self) -> bytes: ...
+    @property
+    def sample(self) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """Log-probabilities of the prompt tokens of entry `entry` at positions start, start + 1, …; `top` is as long."""
+
+    entry: int
+    start: int
+    logprobs: list[float]
+    top: list[TopTokens]
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """token_ids int32 [B]: sampled, or -1 where nothing was, or -2 where the entry's logits were not finite.
+
+    logprobs: their `row` is the entry's number in the step.
+    """
+
+    token_ids: np.ndarray
+    logprobs: list[ChosenLogprob]
+    scored: list[ScoredRun]
+
+
+def unpack(data: bytes) -> np.ndarray:
+    """Packed int32 bytes as a read-only array."""
+    return np.frombuffer(data, dtype="<i4")

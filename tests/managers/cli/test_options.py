@@ -1,0 +1,122 @@
+"""The command line: what it offers, what it refuses, and what it costs to ask."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from sapwood.__main__ import main
+from sapwood.managers.cli.options import config_of, sampling_of
+from sapwood.managers.cli.parser import parse
+from sapwood.managers.config import EngineConfig
+from sapwood.managers.params import GenerateRequest
+from sapwood.managers.server.run import bind
+
+TEST_MODES = {"audit", "poison_freed"}
+
+
+def test_the_defaults_of_serve_are_the_engines():
+    assert config_of(parse(["serve"])) == EngineConfig()
+
+
+def test_every_option_of_the_engine_but_its_test_modes_is_an_option_of_serve(capsys):
+    with pytest.raises(SystemExit):
+        parse(["serve", "--help"])
+    help_text = capsys.readouterr().out
+    for field in set(EngineConfig.__struct_fields__) - TEST_MODES - {"prefix_cache"}:
+        assert f"--{field.replace('_', '-')} " in help_text
+    assert "--no-prefix-cache" in help_text
+    assert "--host" in help_text
+    assert "--port" in help_text
+
+
+def test_options_reach_the_configuration():
+    line = (
+        "serve --model m --threads 2 --kv-tokens 100 --kv-memory-fraction 0.5 --chunk-tokens 32 --max-running 3 "
+        "--max-queue 4 --max-context 50 --no-prefix-cache --schedule fcfs --attention-backend torch --dtype float32 "
+        "--kv-dtype float32 --log-level debug"
+    )
+    assert config_of(parse(line.split())) == EngineConfig(
+        model="m",
+        threads=2,
+        kv_tokens=100,
+        kv_memory_fraction=0.5,
+        chunk_tokens=32,
+        max_running=3,
+        max_queue=4,
+        max_context=50,
+        prefix_cache=False,
+        schedule="fcfs",
+        attention_backend="torch",
+        dtype="float32",
+        kv_dtype="float32",
+        log_level="debug",
+    )
+
+
+def test_sampling_options_are_fields_of_a_request_and_absent_ones_keep_its_defaults():
+    line = (
+        "generate hello --max-tokens 5 --temperature 0.5 --top-k 3 --top-p 0.9 --min-p 0.1 --seed 7 --stop a --stop b"
+    )
+    arguments = parse([*line.split(), "--stop", "b", "--repetition-penalty", "1.1"])
+    assert GenerateRequest(prompt=arguments.prompt, **sampling_of(arguments)) == GenerateRequest(
+        prompt="hello",
+        max_tokens=5,
+        temperature=0.5,
+        top_k=3,
+        top_p=0.9,
+        min_p=0.1,
+        repetition_penalty=1.1,
+        seed=7,
+        stop=["a", "b"],
+    )
+    assert sampling_of(parse(["generate"])) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("serve --kv-tokens -1", "--kv-tokens"),
+        ("serve --kv-tokens many", "--kv-tokens"),
+        ("serve --chunk-tokens 0", "--chunk-tokens"),
+        ("serve --kv-memory-fraction 2", "--kv-memory-fraction"),
+        ("serve --max-running 0", "--max-running"),
+        ("serve --port 65536", "--port"),
+        ("serve --port -1", "--port"),
+        ("serve --schedule random", "--schedule"),
+        ("serve --frobnicate", "--frobnicate"),
+        ("serve --model=", "--model"),
+        ("generate --temperature hot", "--temperature"),
+        ("fly", "fly"),
+        ("", "COMMAND"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name_with_code_2(line, named, capsys):
+    try:
+        code = main(line.split())
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert named in capsys.readouterr().err
+
+
+def test_a_taken_port_is_refused_before_anything_is_loaded(capsys):
+    with bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", "--port", str(port)]) == 1
+    assert f"Cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_help_needs_none_of_the_heavy_libraries():
+    code = (
+        "import sys; from sapwood.__main__ import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'torch', 'aiohttp', 'zmq', 'numpy', 'jinja2', 'asyncio'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+    for command in ("serve", "chat", "generate", "pull", "bench"):
+        assert f"    {command} " in done.stdout
