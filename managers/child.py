@@ -23,6 +23,7 @@ from .messages import Hello, Message, ModelInfo, Ready, Shutdown, StartFailed
 from .wire import ENVIRONMENT, Inbox, Link, Outbox
 
 PARENT_POLL_SECONDS = 0.5
+LAST_WORDS_SECONDS = 1.0  # how long a child that ends may take over its last messages
 
 C = TypeVar("C", bound=Message)
 
@@ -100,6 +101,9 @@ def _run(child: Child, body: Callable[[Child], None]) -> int:
 def _exit(child: Child, code: int) -> NoReturn:
     """Let the last messages leave, then end without the teardown of heavy libraries."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    limit = threading.Timer(LAST_WORDS_SECONDS, os._exit, [code])
+    limit.daemon = True
+    limit.start()
     child.front.close()
     zmq.Context.instance().destroy(linger=500)
     logging.shutdown()

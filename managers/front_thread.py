@@ -74,7 +74,8 @@ class FrontThread:
                 self._closing = True
                 with contextlib.suppress(RuntimeError):  # the loop is closed: the start has failed
                     self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        if threading.current_thread() is not self._thread:  # the garbage collector may have called from there
+            self._thread.join()
 
     def _schedule(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         with self._lock:

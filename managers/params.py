@@ -294,4 +294,6 @@ def _request_id(given: str | None) -> str:
         return uuid.uuid4().hex
     if not 0 < len(given) <= MAX_NAME:
         raise InvalidRequest(f"request_id must have 1 to {MAX_NAME} characters, not {len(given)}.", "request_id")
+    if not (given.isascii() and given.isprintable()):  # it goes into a header and into the log
+        raise InvalidRequest("request_id must be of printable ASCII characters.", "request_id")
     return given

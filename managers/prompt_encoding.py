@@ -48,10 +48,14 @@ class PromptEncoder:
 
     def encode(self, submit: Submit, max_context: int) -> Encoded:
         """The request's sequences, each shorter than `max_context` tokens. Raises InvalidRequest naming the field."""
+        field = "messages" if submit.chat is not None else "prompt"
+        at_least = characters(submit) // self._longest_token
+        if at_least >= max_context:  # far too long a text is refused unread: it would hold up the others'
+            raise _too_long(f"at least {at_least}", max_context, field)
         if submit.chat is not None:
-            field, prompt = "messages", self._encode_chat(submit.chat)
+            prompt = self._encode_chat(submit.chat)
         else:
-            field, prompt = "prompt", self._encode_runs(submit, submit.prompt or [[]], max_context)
+            prompt = self._encode_runs(submit, submit.prompt or [[]])
         if not prompt:
             raise InvalidRequest(f"{field} gives no tokens; at least one is needed.", field)
         if submit.score is None:
@@ -77,11 +81,8 @@ class PromptEncoder:
         except TemplateError as error:
             raise InvalidRequest(str(error), "messages") from None
 
-    def _encode_runs(self, submit: Submit, runs: list[str | list[int]], max_context: int) -> list[int]:
-        """BOS comes only before leading text. Far too long a text is refused unread: it would hold up the others'."""
-        at_least = sum(len(run) // self._longest_token for run in runs if isinstance(run, str))
-        if at_least >= max_context:
-            raise _too_long(f"at least {at_least}", max_context, "prompt")
+    def _encode_runs(self, submit: Submit, runs: list[str | list[int]]) -> list[int]:
+        """The runs as one sequence. BOS comes only before leading text."""
         add_bos = isinstance(runs[0], str) and self._tokenizer.adds_bos
         if len(runs) == 1 and isinstance(runs[0], str):
             return self._tokenizer.encode(runs[0], add_bos=add_bos, allow_control=submit.allow_control_tokens)
@@ -104,9 +105,9 @@ class PromptEncoder:
         if isinstance(continuation, list):
             whole = prompt + continuation
         elif isinstance(last, str):
-            whole = self._encode_runs(submit, [*submit.prompt[:-1], last + continuation], max_context)
+            whole = self._encode_runs(submit, [*submit.prompt[:-1], last + continuation])
         else:
-            whole = self._encode_runs(submit, [*submit.prompt, continuation], max_context)
+            whole = self._encode_runs(submit, [*submit.prompt, continuation])
         start = next((i for i, (a, b) in enumerate(zip(prompt, whole)) if a != b), min(len(prompt), len(whole)))
         if start >= len(whole):
             raise InvalidRequest(f"{field} adds no token to the prompt; there is nothing to score.", field)
@@ -158,6 +159,16 @@ def sample_seed(seed: int, index: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return (value ^ (value >> 31)) >> 1
+
+
+def characters(submit: Submit) -> int:
+    """How much text a request holds, in its largest sequence."""
+    if submit.chat is not None:
+        contents = [message.get("content") for message in submit.chat.messages]
+        parts = [each if isinstance(each, list) else [{"text": each or ""}] for each in contents]
+        return sum(len(part["text"]) for each in parts for part in each)
+    texts = [run for run in submit.prompt or [] if isinstance(run, str)]
+    return sum(map(len, texts)) + max((len(each) for each in submit.score or [] if isinstance(each, str)), default=0)
 
 
 def _check_length(length: int, max_context: int, field: str) -> None:

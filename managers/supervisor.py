@@ -86,6 +86,8 @@ class Supervisor:
         environment = dict(os.environ)
         environment[ENVIRONMENT] = self._link.to_environment()
         environment["TOKENIZERS_PARALLELISM"] = "false"
+        if "OMP_WAIT_POLICY" not in environment:  # else a thread that others keep from its core holds up all the rest,
+            environment.setdefault("GOMP_SPINCOUNT", "1000")  # who spin for milliseconds and so keep it from it longer
         threads = self._threads if role == "worker" else 1
         if threads:
             environment.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
-
 from ..runtime.text.chat_template import ChatTemplate
 from ..runtime.text.tokenizer import Tokenizer, load_tokenizer
 from .child import Child, run_child
@@ -31,7 +29,7 @@ from .messages import (
     TokenChunk,
     ToTokenizer,
 )
-from .prompt_encoding import Encoded, PromptEncoder
+from .prompt_encoding import Encoded, PromptEncoder, characters
 from .text_output import SampleOutput
 from .wire import AsyncInbox, Outbox
 
@@ -100,8 +98,8 @@ class TokenizerProcess:
 
     async def _submit(self, submit: Submit) -> None:
         """Encode, then hand the sequences on, unless the request was aborted meanwhile (which cancels this task)."""
-        lane = self._long if _characters(submit) > LONG_TEXT else self._short
         try:
+            lane = self._long if characters(submit) > LONG_TEXT else self._short
             self._open_samples(await lane.encode(submit, self._max_context))
         except InvalidRequest as error:
             self._child.front.send(Rejected(submit.request_id, "invalid", str(error), error.field))
@@ -155,14 +153,6 @@ class TokenizerProcess:
         self._abort(Abort(request_id))
         text = f"The completion could not be turned into text: {type(error).__name__}: {error}"
         self._child.front.send(Rejected(request_id, "failed", text))
-
-
-def _characters(submit: Submit) -> int:
-    """About how much text a request holds."""
-    if submit.chat is not None:
-        return len(msgspec.json.encode((submit.chat.messages, submit.chat.tools)))
-    texts = [run for run in submit.prompt or [] if isinstance(run, str)]
-    return sum(map(len, texts)) * max(1, len(submit.score or ()))
 
 
 async def serve(child: Child) -> None:

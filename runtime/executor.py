@@ -50,7 +50,9 @@ class _Entries:
 class Executor:
     """A model with its KV pool and the rows' tables. Not for use from several threads."""
 
-    def __init__(self, model: Decoder, pool: KVPool, attention: Attention, *, max_running: int, max_context: int) -> None:
+    def __init__(
+        self, model: Decoder, pool: KVPool, attention: Attention, *, max_running: int, max_context: int
+    ) -> None:
         """max_running: rows; max_context: tokens that a row's sequence may have at most."""
         self.model = model
         self.pool = pool
@@ -227,9 +229,7 @@ def load_executor(
     except MemoryError:
         raise ModelError(f"the system refuses the memory for a KV pool of {slots} tokens") from None
     context = min(max_context or model.config.max_context, model.config.max_context, slots)
-    return Executor(
-        model, pool, backend(model.config, pool), max_running=max_running, max_context=context
-    )
+    return Executor(model, pool, backend(model.config, pool), max_running=max_running, max_context=context)
 
 
 def _dtype_named(name: str, option: str, automatic: torch.dtype) -> torch.dtype:

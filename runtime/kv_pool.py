@@ -1,8 +1,9 @@
-"""The KV pool: keys and values of every token slot, per layer. It knows no requests, and never decides who owns a slot."""
+"""The KV pool: keys and values of every token slot, per layer. It knows no requests, and never says who owns a slot."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -56,14 +57,13 @@ def _system_available() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _group_available() -> int | float:
+def _group_available() -> int:
     group = Path("/sys/fs/cgroup")
     try:
-        limit = (group / "memory.max").read_text().strip()
-        used = int((group / "memory.current").read_text())
-    except (OSError, ValueError):
-        return float("inf")
-    return float("inf") if limit == "max" else max(0, int(limit) - used)
+        limit = int((group / "memory.max").read_text())
+        return max(0, limit - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):  # no such group, or its limit reads "max"
+        return sys.maxsize
 
 
 class KVPool:

@@ -73,9 +73,7 @@ class SamplingState:
         self.bias_ids = torch.tensor(list(options.logit_bias.keys()), dtype=torch.int64)
         self.bias = torch.tensor(list(options.logit_bias.values()), dtype=torch.float32)
         self.generated = len(output_ids)
-        self.penalizes = bool(
-            options.repetition_penalty != 1 or options.presence_penalty or options.frequency_penalty
-        )
+        self.penalizes = bool(options.repetition_penalty != 1 or options.presence_penalty or options.frequency_penalty)
         self.in_prompt: Tensor | None = None
         self.counts: Tensor | None = None
         if self.penalizes:
@@ -271,9 +269,7 @@ def _chosen_logprobs(logits: Tensor, token_ids: np.ndarray, states: Sequence[Sam
     return [ChosenLogprob(*one) for one in zip(rows, values, top, strict=True)]
 
 
-def token_logprobs(
-    logits: Tensor, token_ids: np.ndarray, tops: Sequence[int]
-) -> tuple[list[float], list[TopTokens]]:
+def token_logprobs(logits: Tensor, token_ids: np.ndarray, tops: Sequence[int]) -> tuple[list[float], list[TopTokens]]:
     """Natural log-probabilities of `token_ids` [rows] by `logits` [rows, vocab], and each row's `tops[i]` likeliest."""
     logprobs = torch.log_softmax(logits, dim=-1)
     own = logprobs.gather(1, torch.from_numpy(token_ids.astype(np.int64)).unsqueeze(1)).squeeze(1).tolist()

@@ -9,18 +9,19 @@ from typing import Any
 from ..errors import InvalidRequest, Overloaded, RequestFailed
 from ..params import GenerateRequest
 from .options import config_of, sampling_of
-from .session import Session, session
+from .session import Session, check_sampling, session
 
 _GREETING = "Type a message. /reset starts over, /quit (or Ctrl-D) ends, Ctrl-C stops a reply."
 
 
 def chat(arguments: argparse.Namespace) -> int:
     """Read turns from the terminal until its end."""
-    config = config_of(arguments)
+    config, sampling = config_of(arguments), sampling_of(arguments)
+    check_sampling(sampling)
     print(f"Loading {config.model} ...", file=sys.stderr, flush=True)
     with session(config) as engine:
         print(_GREETING, file=sys.stderr, flush=True)
-        _converse(engine, arguments.system, sampling_of(arguments))
+        _converse(engine, arguments.system, sampling)
     return 0
 
 

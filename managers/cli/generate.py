@@ -8,7 +8,7 @@ import sys
 from ..errors import InvalidRequest
 from ..params import GenerateRequest
 from .options import config_of, sampling_of
-from .session import session
+from .session import check_sampling, session
 
 
 def generate(arguments: argparse.Namespace) -> int:
@@ -17,7 +17,9 @@ def generate(arguments: argparse.Namespace) -> int:
     prompt = sys.stdin.read() if arguments.prompt is None else arguments.prompt
     if not prompt:
         raise InvalidRequest("The prompt is empty.")
+    sampling = sampling_of(arguments)
+    check_sampling(sampling)
     with session(config) as engine:
-        engine.print_completion(GenerateRequest(prompt=prompt, **sampling_of(arguments)))
+        engine.print_completion(GenerateRequest(prompt=prompt, **sampling))
     print()
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ..config import EngineConfig
 from ..front import Front
@@ -32,6 +33,11 @@ class Session:
                 print(chunk.text, end="", flush=True)
                 chunks.append(chunk)
         return "".join(chunk.text for chunk in chunks), chunks[-1]
+
+
+def check_sampling(sampling: dict[str, Any]) -> None:
+    """Raise InvalidRequest for options out of range, before a model is loaded in vain."""
+    to_submit(GenerateRequest(prompt="-", **sampling), vocab_size=1)
 
 
 @contextmanager

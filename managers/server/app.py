@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from ...runtime.errors import SapwoodError
 from ..logs import logger
@@ -22,13 +24,24 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def make_runner(state: ServerState) -> web.AppRunner:
     """Runs the application around a state."""
+    http_log = logger("server.http")
+    http_log.addFilter(_one_line)
     return web.AppRunner(
         _make_app(state),
+        logger=http_log,
         access_log=None,  # `Work` logs one line for each request
         handler_cancellation=True,  # without it an answer that is not streamed would be computed for nobody
         auto_decompress=False,  # see _check_body
         shutdown_timeout=LAST_ANSWERS_SECONDS,
     )
+
+
+def _one_line(record: logging.LogRecord) -> bool:
+    """A logging filter. What is not even HTTP is worth a line to aiohttp's log, but no traceback."""
+    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+        reason = " ".join(str(record.exc_info[1]).split())
+        record.msg, record.args, record.exc_info = f"{record.getMessage()}: {reason}", (), None
+    return True
 
 
 def _make_app(state: ServerState) -> web.Application:

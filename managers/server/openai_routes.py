@@ -43,6 +43,9 @@ def _work(state: ServerState, body: SharedFields, endpoint: str, id_prefix: str)
     request_id = f"{id_prefix}-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
     requests, names = body.requests(), body.names()
     many = len(requests) > 1
+    sequences, capacity = len(requests) * (body.n or 1), state.front.config.capacity
+    if many and sequences > capacity:
+        raise InvalidRequest(f"prompt asks for {sequences} sequences; {capacity} can be open at once.", "prompt")
 
     def renamed(error: InvalidRequest, item: int) -> InvalidRequest:
         field, message = error.field or "", str(error)

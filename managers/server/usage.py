@@ -12,7 +12,10 @@ class PromptDetails(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """A prompt counts once, however many samples it has; a list of prompts is summed."""
+    """A prompt counts once, however many samples it has; a list of prompts is summed.
+
+    Scoring sums over the continuations, each a prompt of its own that mostly finds itself cached.
+    """
 
     prompt_tokens: int
     completion_tokens: int

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 
+from ...runtime.errors import SapwoodError
 from ..errors import InvalidRequest
 from ..logs import logger
 from ..messages import Submit, TextChunk
@@ -48,16 +49,20 @@ class Work:
         self._began = time.perf_counter()
         self._first: float | None = None
         self._last: dict[tuple[int, int], float] = {}
-        self._prompts: dict[int, tuple[int, int]] = {}  # prompt number: its tokens, and how many of them were cached
-        self._generated: dict[tuple[int, int], int] = {}
+        self._prompts: dict[tuple[int, int], tuple[int, int]] = {}  # tokens, and how many of them were cached
+        self._generated: dict[tuple[int, int], int] = {}  # both by (number of the submit, index of the sample)
 
     async def __aenter__(self) -> Work:
         """Submit everything. Raises InvalidRequest, Overloaded or EngineDead, and then leaves nothing running."""
-        async with AsyncExitStack() as stack:
-            stack.enter_context(self._state.opened(self.request_id, [each.request_id for each in self._submits]))
-            for submit in self._submits:
-                self._streams.append(await stack.enter_async_context(self._state.front.stream(submit)))
-            self._stack = stack.pop_all()
+        try:
+            async with AsyncExitStack() as stack:
+                stack.enter_context(self._state.opened(self.request_id, [each.request_id for each in self._submits]))
+                for submit in self._submits:
+                    self._streams.append(await stack.enter_async_context(self._state.front.stream(submit)))
+                self._stack = stack.pop_all()
+        except SapwoodError as error:
+            self._report(error)
+            raise
         return self
 
     async def __aexit__(
@@ -68,9 +73,13 @@ class Work:
 
     def usage(self) -> Usage:
         """The counts so far; final once every stream has ended."""
-        prompt = sum(tokens for tokens, _ in self._prompts.values())
+        counted = [
+            counts
+            for (number, index), counts in self._prompts.items()
+            if index == 0 or self._submits[number].score is not None
+        ]
+        prompt, cached = sum(tokens for tokens, _ in counted), sum(cached for _, cached in counted)
         completion = sum(self._generated.values())
-        cached = sum(cached for _, cached in self._prompts.values())
         return Usage(prompt, completion, prompt + completion, PromptDetails(cached))
 
     async def completions(self) -> list[list[Completion]]:
@@ -127,8 +136,7 @@ class Work:
     def _count(self, number: int, chunk: TextChunk) -> None:
         metrics = self._state.metrics
         sample = (number, chunk.index)
-        if chunk.index == 0 or number not in self._prompts:
-            self._prompts[number] = (chunk.prompt_tokens, chunk.cached_tokens)
+        self._prompts[sample] = (chunk.prompt_tokens, chunk.cached_tokens)
         self._generated[sample] = chunk.completion_tokens
         if not chunk.token_ids:
             return
@@ -151,7 +159,7 @@ class Work:
         elif isinstance(error, asyncio.CancelledError | ConnectionError):
             outcome = "disconnected"
         else:
-            outcome = f"{answer_for(error).detail.code}: {error}"
+            outcome = f"{answer_for(error).detail.code} ({error})"
         log.info(
             "%s %s %s: %d prompt tokens (%d cached), %d generated, first token %s, total %.3f s",
             self._label,

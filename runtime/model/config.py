@@ -1,4 +1,4 @@
-"""What a checkpoint says about its model, in one form for all kinds of checkpoints. This module must not import torch."""
+"""What a checkpoint says about its model, in one form for all kinds. This module must not import torch."""
 
 from __future__ import annotations
 

@@ -172,9 +172,7 @@ def _hf_rope(fields: _Fields) -> Rope:
     low, high = inner.number("low_freq_factor"), inner.number("high_freq_factor")
     if high <= low:
         raise inner.invalid("high_freq_factor", f"it must be above low_freq_factor, {low}")
-    return Rope(
-        theta, "llama3", inner.number("factor"), low, high, inner.integer("original_max_position_embeddings")
-    )
+    return Rope(theta, "llama3", inner.number("factor"), low, high, inner.integer("original_max_position_embeddings"))
 
 
 def _eos_ids(fields: _Fields, key: str) -> tuple[int, ...]:

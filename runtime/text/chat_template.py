@@ -40,7 +40,7 @@ class ChatTemplate:
     def __init__(self, source: str, tokenizer: Tokenizer) -> None:
         """Raises TemplateError for a template that does not compile."""
         self._tokenizer = tokenizer
-        self._program = TemplateProgram(source)
+        self._program = TemplateProgram(source, Placeholders(source).tojson)
         self._source = source
         texts = {tokenizer.token_bytes(i).decode("utf-8", "replace") for i in tokenizer.control_ids}
         self._control = ControlText(texts - {""})
@@ -85,7 +85,7 @@ class ChatTemplate:
         if reserved:
             raise TemplateError(f"template_kwargs may not set {', '.join(reserved)}: it has a field of its own")
 
-        def render(parse_arguments: bool) -> list[Fragment]:
+        def attempt(parse_arguments: bool) -> list[Fragment]:
             normal = normalize(messages, parse_arguments=parse_arguments)
             conversation = _Conversation(normal, list(tools) if tools else None, template_kwargs)
             if allow_control:
@@ -94,12 +94,12 @@ class ChatTemplate:
             return self._protected(conversation, add_generation_prompt, continue_final_message)
 
         try:
-            return render(parse_arguments=True)
+            return attempt(parse_arguments=True)
         except TemplateError:
             # Most templates expect arguments as an object, some can only join text to text.
             if not has_text_arguments(messages):
                 raise
-            return render(parse_arguments=False)
+            return attempt(parse_arguments=False)
 
     def _protected(self, conversation: _Conversation, generate: bool, go_on: bool) -> list[Fragment]:
         """Renders with as little hidden from the template as it takes, and checks that by hiding much more.

@@ -19,7 +19,9 @@ class ControlText:
     """The texts of a model's control tokens, and where in a user's string each of them could come about."""
 
     def __init__(self, texts: Collection[str]) -> None:
-        self._whole = re.compile(f"(?={'|'.join(map(re.escape, sorted(texts)))})" if texts else "(?!)")
+        firsts = "".join(sorted({re.escape(text[0]) for text in texts}))
+        alternatives = "|".join(map(re.escape, sorted(texts)))
+        self._whole = re.compile(f"(?=[{firsts}])(?={alternatives})" if texts else "(?!)")
         self._heads = {text[:size] for text in texts for size in range(1, len(text))}
         self._tails = {text[size:] for text in texts for size in range(1, len(text))}
         self._longest = max(map(len, texts), default=0)

@@ -79,14 +79,20 @@ class ByteLevelBPE(_GGUFTokenizer):
         self._tokenizer.pre_tokenizer = pre_tokenizers.build(rule)
 
     def _model(self, merges: list[str], ignore_merges: bool) -> BPE:
-        """The merges over all tokens but the control tokens, which therefore cannot come out of any text."""
+        """The merges over all tokens but the control tokens, which therefore cannot come out of any text.
+
+        Bytes without a token get ids past the vocabulary, for the library would drop them before it merges and so join
+        their neighbours.
+        """
         control = {self._vocab.spellings[token_id] for token_id in self.control_ids}
         vocab = {text: token_id for token_id, text in enumerate(self._vocab.spellings) if text not in control}
+        missing = [char for char in token_bytes.BYTE_OF_CHAR if char not in vocab]
+        vocab |= {char: self.vocab_size + index for index, char in enumerate(missing)}
         pairs: dict[tuple[str, str], None] = {}
         for merge in merges:
             cut = merge.find(" ", 1)
             left, right = merge[:cut], merge[cut + 1 :]
-            if cut > 0 and left + right not in control:
+            if cut > 0 and control.isdisjoint((left, right, left + right)):
                 pairs[left, right] = None  # where a pair comes twice, its first rank counts
         try:
             return BPE(vocab=vocab, merges=list(pairs), ignore_merges=ignore_merges)
@@ -105,7 +111,7 @@ class ByteLevelBPE(_GGUFTokenizer):
         ids: list[int] = []
         for run in runs:
             ids += [run] if isinstance(run, int) else self._tokenizer.encode(run, add_special_tokens=False).ids
-        return ids
+        return [token_id for token_id in ids if token_id < self.vocab_size]
 
 
 class SentencePieceVocab(_GGUFTokenizer):

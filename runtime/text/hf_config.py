@@ -30,7 +30,7 @@ class AddedSpec:
 class TokenizerConfig:
     """tokenizer_config.json, generation_config.json and config.json, as far as text needs them.
 
-    adds_bos, legacy (SentencePiece's old rule for spaces), add_prefix_space: None where the file does not say.
+    adds_bos, legacy and add_prefix_space are for SentencePiece models; a tokenizer.json says such things itself.
     """
 
     named_tokens: dict[str, str]
@@ -38,9 +38,9 @@ class TokenizerConfig:
     generation_eos: frozenset[int]
     chat_template: str | None
     tokenizer_class: str | None
-    adds_bos: bool | None
-    legacy: bool | None
-    add_prefix_space: bool | None
+    adds_bos: bool
+    legacy: bool
+    add_prefix_space: bool
 
 
 def read_config(directory: Path) -> TokenizerConfig:
@@ -52,16 +52,15 @@ def read_config(directory: Path) -> TokenizerConfig:
     named = {name: _text(config[name]) for name in NAMED_TOKENS if config.get(name)}
     known = {spec.content for spec in added.values()}
     specials = [_added(entry, None) for entry in [*(config[name] for name in named), *extra]]
-    bos_or_eos_said = "add_bos_token" in config or "add_eos_token" in config
     return TokenizerConfig(
         named_tokens=named,
         added=[*added.values(), *(spec for spec in specials if spec.content not in known)],
         generation_eos=_eos_ids(directory),
         chat_template=_chat_template(directory, config),
         tokenizer_class=config.get("tokenizer_class"),
-        adds_bos=bool(config.get("add_bos_token", False)) if bos_or_eos_said else None,
-        legacy=config.get("legacy"),
-        add_prefix_space=config.get("add_prefix_space"),
+        adds_bos=bool(config.get("add_bos_token")),
+        legacy=bool(config.get("legacy")),
+        add_prefix_space=config.get("add_prefix_space") is not False,
     )
 
 

@@ -54,14 +54,14 @@ class SentencePieceModel(Tokenizer):
         longest_first = sorted(self._ids, key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         # Where text gets a space put before it by the LlamaTokenizer; otherwise the library does so for every run.
-        self._space_at_start = config.add_prefix_space is not False
-        self._space_after_control = self._space_at_start and bool(config.legacy)
+        self._space_at_start = config.add_prefix_space
+        self._space_after_control = config.add_prefix_space and config.legacy
         self.named_tokens = self._own_named_tokens() | config.named_tokens
         self.chat_template = config.chat_template
         self.bos_id = self._ids.get(self.named_tokens.get("bos_token", ""))
         eos_id = self._ids.get(self.named_tokens.get("eos_token", ""))
         self.eos_ids = config.generation_eos | ({eos_id} if eos_id is not None else set())
-        self.adds_bos = self.bos_id is not None and bool(config.adds_bos)
+        self.adds_bos = self.bos_id is not None and config.adds_bos
 
     def _add(self, spec: AddedSpec, pieces: int) -> int:
         """Takes a configured token into the vocabulary and gives its id; what is a piece already keeps its id."""

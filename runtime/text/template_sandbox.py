@@ -31,11 +31,15 @@ class TemplateProgram:
     words: the names and string constants that the template itself contains.
     """
 
-    def __init__(self, source: str) -> None:
-        """Raises TemplateError for a template that does not compile."""
+    def __init__(self, source: str, tojson: Callable[..., str]) -> None:
+        """`tojson` is the filter of that name where the template uses it on constants.
+
+        Raises TemplateError for a template that does not compile.
+        """
         self._environment = _Environment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Limits, _Generation, loopcontrols]
         )
+        self._environment.filters["tojson"] = tojson
         self._environment.globals.pop("lipsum")
         self._environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         try:
@@ -61,7 +65,7 @@ class TemplateProgram:
         except _Refusal as error:
             raise TemplateError(f"the chat template refuses the conversation: {error}") from error
         except Exception as error:  # a template can make any operation on its data fail
-            raise TemplateError(f"the chat template failed: {error or type(error).__name__}") from error
+            raise TemplateError(f"the chat template failed: {str(error) or type(error).__name__}") from error
         return "".join(chunks)
 
 

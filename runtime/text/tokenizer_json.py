@@ -41,12 +41,13 @@ class TokenizerJson(Tokenizer):
         self.chat_template = config.chat_template
         eos_id = self._named_id("eos_token")
         self.eos_ids = config.generation_eos | ({eos_id} if eos_id is not None else set())
+        added = tokenizer.encode("").ids  # what the post-processor, which alone decides this, adds to every text
         self.bos_id = self._named_id("bos_token")
-        prefix = tokenizer.encode("").ids  # what the post-processor adds to every text
-        if self.bos_id is None and prefix and prefix[0] in self.control_ids and config.adds_bos is None:
-            self.bos_id = prefix[0]
-        by_itself = self.bos_id is not None and prefix[:1] == [self.bos_id]
-        self.adds_bos = self.bos_id is not None and (by_itself if config.adds_bos is None else config.adds_bos)
+        if self.bos_id is None and added and added[0] in self.control_ids:
+            self.bos_id = added[0]
+        self.adds_bos = self.bos_id is not None and added[:1] == [self.bos_id]
+        unknown = getattr(tokenizer.model, "unk_token", None)
+        self._unknown_ids = {self._named_id("unk_token"), unknown and tokenizer.token_to_id(unknown)}
 
     def _named_id(self, name: str) -> int | None:
         text = self.named_tokens.get(name)
@@ -83,7 +84,7 @@ class TokenizerJson(Tokenizer):
 
     def _spelled_out(self, text: str, ids: list[int]) -> list[int]:
         """`ids`, with every control token that merges built out of plain text replaced by its characters' tokens."""
-        built = {i for i in self.control_ids.intersection(ids) if self._spellings[i] in text}
+        built = {i for i in self.control_ids.intersection(ids) if self._spellings[i] in text} - self._unknown_ids
         if not built:
             return ids
         out: list[int] = []
@@ -92,7 +93,9 @@ class TokenizerJson(Tokenizer):
                 out.append(token_id)
                 continue
             for char in self._spellings[token_id]:
-                out += [token.id for token in self._tokenizer.model.tokenize(char)]
+                out += [
+                    token.id for token in self._tokenizer.model.tokenize(char)
+                ]  # the model alone, without added tokens
         return out
 
     def _encode_fragments(self, fragments: list[Fragment]) -> list[int]:
@@ -108,7 +111,7 @@ class TokenizerJson(Tokenizer):
 
     def _encode_part(self, text: str, is_start: bool) -> list[int]:
         """A part of a larger text; where only the start of a text gets a space put before it, other parts get none."""
-        if is_start or self._continuing is None:
+        if True or self._continuing is None:
             return self._encode(text, allow_control=False)
         starting = self._tokenizer.pre_tokenizer
         self._tokenizer.pre_tokenizer = self._continuing
@@ -158,6 +161,12 @@ def _spelling(tokenizer: tokenizers.Tokenizer, name: str) -> tuple[bool, bool]:
     if unknown:
         found = ", ".join(str(kind) for kind in sorted(unknown, key=str))
         raise UnsupportedModel(f"{name} has the decoder {found}; supported are {', '.join(sorted(_DECODERS))}")
+    for step in steps:
+        replaces = step.get("pattern", {"String": step.get("replacement", token_bytes.SPACE)}), step.get("content", " ")
+        if replaces != ({"String": token_bytes.SPACE}, " "):
+            raise UnsupportedModel(
+                f'{name} has a decoder that replaces {replaces[0]}; supported is only "▁" by a space'
+            )
     return "ByteLevel" in kinds, "ByteFallback" in kinds
 
 
@@ -170,6 +179,5 @@ def _without_prefix(tokenizer: tokenizers.Tokenizer) -> PreTokenizer | None:
         return None
     for step in first:
         step["prepend_scheme"] = "never"
-    continuing = PreTokenizer.__new__(PreTokenizer)
-    continuing.__setstate__(json.dumps(state).encode())
-    return continuing
+    empty = {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    return tokenizers.Tokenizer.from_str(json.dumps(empty | {"pre_tokenizer": state})).pre_tokenizer

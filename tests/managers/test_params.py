@@ -79,6 +79,8 @@ OUT_OF_RANGE = [
     ("stop", ["a"] * 65),
     ("request_id", ""),
     ("request_id", "x" * 257),
+    ("request_id", "two\nlines"),
+    ("request_id", "ünprintable"),
     ("cache_salt", "x" * 257),
     ("tools", [{"type": "function", "function": {"name": "f"}}]),
     ("add_generation_prompt", True),

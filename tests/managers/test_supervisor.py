@@ -355,6 +355,20 @@ def test_only_the_worker_gets_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads("worker", 0) is None
 
 
+def test_threads_do_not_spin_long_unless_the_user_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spin_count() -> str | None:
+        return Supervisor(Link({}, b"", None), threads=0)._environment("worker").get("GOMP_SPINCOUNT")
+
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    assert spin_count() == "1000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert spin_count() == "7"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert spin_count() is None
+
+
 @pytest.mark.parametrize(
     ("package", "expected"),
     [

@@ -228,8 +228,11 @@ def test_an_abort_is_passed_on_after_its_request(rig: Rig, request_for: Make) ->
 
 
 def test_an_abort_right_behind_a_long_prompt_leaves_nothing_open(rig: Rig, request_for: Make) -> None:
-    for _ in range(20):
-        submit = request_for("x" * 30_000 if _ % 2 else "abc", max_tokens=3)
+    rig.tokenizer.send(Limits(50_000))
+    [long] = rig.submit(request_for("x" * 30_000, max_tokens=3))
+    assert len(unpack_ids(long.token_ids)) == 30_000
+    for i in range(20):
+        submit = request_for("x" * 30_000 if i % 2 else "abc", max_tokens=3)
         rig.tokenizer.send(submit)
         rig.tokenizer.send(Abort(submit.request_id))
     probe = request_for("probe")
@@ -240,6 +243,7 @@ def test_an_abort_right_behind_a_long_prompt_leaves_nothing_open(rig: Rig, reque
     opened = [each.request_id for each in seen[:-1] if isinstance(each, TokenizedRequest)]
     closed = [each.request_id for each in seen[:-1] if isinstance(each, Abort)]
     assert opened == closed
+    rig.tokenizer.send(Limits(MAX_CONTEXT))
 
 
 # --- out --------------------------------------------------------------------------------------------------------

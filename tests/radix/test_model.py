@@ -147,6 +147,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=running, namespace=NAMESPACES, tokens=TOKENS, limit=st.integers(0, 9))
     def open(self, namespace: str, tokens: tuple[int, ...], limit: int) -> NaiveLease:
+        return self.open_both(namespace, tokens, limit)
+
+    def open_both(self, namespace: str, tokens: tuple[int, ...], limit: int) -> NaiveLease:
         matched = self.naive.matched(namespace, tokens, limit)
         lease = self.cache.open(namespace, ids(tokens), limit)
         self.naive.use(namespace, tokens[:matched])
@@ -158,14 +161,17 @@ class Machine(RuleBasedStateMachine):
     @rule(target=running, namespace=NAMESPACES, tokens=PROMPTS)
     def start(self, namespace: str, tokens: tuple[int, ...]) -> NaiveLease:
         """A prompt as the scheduler starts it, where there is room: open and grow, not published yet."""
-        one = self.open(namespace, tokens, len(tokens) - 1)
+        return self.start_both(namespace, tokens)
+
+    def start_both(self, namespace: str, tokens: tuple[int, ...]) -> NaiveLease:
+        one = self.open_both(namespace, tokens, len(tokens) - 1)
         self.grow(one, tokens[len(one.slots) :])
         return one
 
     @rule(namespace=NAMESPACES, tokens=PROMPTS)
     def serve(self, namespace: str, tokens: tuple[int, ...]) -> None:
         """A prompt from its start to its end."""
-        self.close(self.start(namespace, tokens), 1.0)
+        self.close(self.start_both(namespace, tokens), 1.0)
 
     @rule(one=running, more=TOKENS, limit=st.integers(0, 9))
     def advance(self, one: NaiveLease, more: tuple[int, ...], limit: int) -> None:

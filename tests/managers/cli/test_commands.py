@@ -59,6 +59,13 @@ def test_generate_reads_standard_input_where_no_prompt_is_given(engine, monkeypa
     assert engine.requests[0].prompt == "Once upon\na time\n"
 
 
+@pytest.mark.parametrize("command", ["generate x", "chat"])
+def test_sampling_out_of_range_is_refused_before_a_model_is_loaded(engine, capsys, command):
+    assert main([*command.split(), "--temperature=-1"]) == 2
+    assert "temperature" in capsys.readouterr().err
+    assert not engine.requests
+
+
 def test_generate_refuses_an_empty_prompt(engine, capsys):
     assert main(["generate", ""]) == 2
     assert "empty" in capsys.readouterr().err

@@ -57,10 +57,8 @@ def test_options_reach_the_configuration():
 
 
 def test_sampling_options_are_fields_of_a_request_and_absent_ones_keep_its_defaults():
-    line = (
-        "generate hello --max-tokens 5 --temperature 0.5 --top-k 3 --top-p 0.9 --min-p 0.1 --seed 7 --stop a --stop b"
-    )
-    arguments = parse([*line.split(), "--stop", "b", "--repetition-penalty", "1.1"])
+    line = "generate hello --max-tokens 5 --temperature 0.5 --top-k 3 --top-p 0.9 --min-p 0.1 --seed 7"
+    arguments = parse([*line.split(), "--stop", "a", "--stop", "b", "--repetition-penalty", "1.1"])
     assert GenerateRequest(prompt=arguments.prompt, **sampling_of(arguments)) == GenerateRequest(
         prompt="hello",
         max_tokens=5,

@@ -16,7 +16,7 @@ from sapwood.managers.messages import Alternative, Finish, Stats, Submit, TextCh
 from sapwood.managers.server.app import make_runner
 from sapwood.managers.server.state import ServerState
 
-PROMPT_TOKENS, CACHED_TOKENS, VOCAB_SIZE, MAX_CONTEXT = 7, 3, 1000, 64
+PROMPT_TOKENS, CACHED_TOKENS, VOCAB_SIZE, MAX_CONTEXT, CAPACITY = 7, 3, 1000, 64, 100
 WORDS = ["Once", " upon", " a", " time", ",", " é", "🚲", " the", " end", "."]
 
 
@@ -77,9 +77,8 @@ class FakeFront:
     """The face of `managers.front.Front`, with knobs: `gate` holds everything back, `fail_after` breaks streams."""
 
     def __init__(self) -> None:
-        self.info = SimpleNamespace(
-            model=SimpleNamespace(vocab_size=VOCAB_SIZE), max_context=MAX_CONTEXT, timings={}
-        )
+        self.info = SimpleNamespace(model=SimpleNamespace(vocab_size=VOCAB_SIZE), max_context=MAX_CONTEXT, timings={})
+        self.config = SimpleNamespace(capacity=CAPACITY)
         self.submits: list[Submit] = []
         self.open: dict[str, FakeStream] = {}
         self.left_early: list[str] = []

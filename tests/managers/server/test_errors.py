@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from typing import Any
@@ -56,6 +57,7 @@ def checked(answer: dict[str, Any]) -> dict[str, Any]:
         ("cache_salt", "x" * 1000),
         ("request_id", ""),
         ("request_id", "x" * 1000),
+        ("request_id", "a header: injected\r\nX: y"),
         ("priority", 2**40),
         ("ignore_eos", "yes"),
         ("stream", 1),
@@ -102,6 +104,7 @@ async def test_numbers_that_json_does_not_have_are_refused_by_field(client, valu
         (COMPLETIONS, {"prompt": [[1], [2, 10**6]]}, "prompt[1][1]"),
         (COMPLETIONS, {"prompt": [True]}, "prompt[0]"),
         (COMPLETIONS, {"prompt": ["x"] * 1025}, "prompt"),
+        (COMPLETIONS, {"prompt": ["x"] * 51, "n": 2}, "prompt"),
         (COMPLETIONS, {"prompt": {"text": "hi"}}, "prompt"),
         (COMPLETIONS, {"prompt": "hi", "suffix": "x"}, "suffix"),
         (COMPLETIONS, {"prompt": "hi", "best_of": 2}, "best_of"),
@@ -221,6 +224,18 @@ async def test_unknown_paths_and_methods_are_json_errors(client):
         assert "POST" in checked(await response.json())["message"]
 
 
+async def test_what_is_not_http_is_a_400_and_one_line_in_the_log(client, caplog):
+    port = int(client.url.rpartition(":")[2])
+    for data in (b"GET /health HTTP/1.1\r\nBad Header\r\n\r\n", b"\x16\x03\x01\r\n\r\n", b"GET /" + b"a" * 20_000):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data)
+        assert (await reader.readline()).startswith(b"HTTP/1.0 400")
+        writer.close()
+    assert caplog.records
+    assert all(record.exc_info is None and "\n" not in record.getMessage() for record in caplog.records)
+    assert (await client.get("/health"))[0] == 200
+
+
 @pytest.mark.parametrize("path", BODIES)
 async def test_an_unknown_model_is_a_404_that_says_which_one_is_served(client, path):
     status, answer = await client.post(path, {**BODIES[path], "model": "gpt-4"})
@@ -230,8 +245,6 @@ async def test_an_unknown_model_is_a_404_that_says_which_one_is_served(client, p
 
 
 async def test_an_id_that_is_in_use_is_refused_and_the_first_request_unharmed(client, front, eventually):
-    import asyncio
-
     front.gate.clear()
     first = asyncio.create_task(client.post("/generate", {"prompt": "hi", "request_id": "a", "max_tokens": 1}))
     await eventually(lambda: front.open)

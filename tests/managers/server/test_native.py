@@ -60,6 +60,7 @@ async def test_score_answers_every_continuation_in_order(client, front):
     ]
     assert [token["token_id"] for token in answer["scores"][1]["tokens"]] == [11, 21]
     assert len(answer["scores"][0]["tokens"][0]["top"]) == 2
+    assert answer["usage"]["prompt_tokens"] == 21, "each continuation is a prompt of its own"
     submit = front.submits[0]
     assert (submit.score, submit.namespace, submit.priority) == (["x", [1, 2], "z"], "s", -1)
 
