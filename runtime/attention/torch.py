@@ -19,7 +19,7 @@ from .base import Attention, AttentionBatch
 
 WASTE = 1.25  # how much larger than its entries a rectangle may be, beyond
 FREE_CELLS = 2048  # this many cells of (query, key), which cost less than one more group
-GROUP_SLOTS = 8192  # slots gathered at once, unless one entry alone has more
+GROUP_SLOTS = 2048  # slots gathered at once, unless one entry alone has more
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class TorchAttention(Attention):
     def __init__(self, config: ModelConfig, pool: KVPool) -> None:
         super().__init__(config, pool)
         self._groups: list[_Group] = []
+        empty = torch.empty(0, config.kv_heads, config.head_dim, dtype=pool.dtype)
+        self._gathered = (empty, empty)  # K and V of one group; kept, since fresh memory costs more than the copy
 
     def plan(self, batch: AttentionBatch) -> None:
         query_counts = np.diff(batch.qo_indptr)
@@ -58,15 +60,19 @@ class TorchAttention(Attention):
             _rectangle(batch, order[start:end], query_counts, key_counts, self.pool.padding_slot)
             for start, end in groups
         ]
+        most = max((len(group.slots) for group in self._groups), default=0)
+        if most > len(self._gathered[0]):
+            shape = (most, *self._gathered[0].shape[1:])
+            self._gathered = (torch.empty(shape, dtype=self.pool.dtype), torch.empty(shape, dtype=self.pool.dtype))
 
     def run(self, layer: int, q: Tensor) -> Tensor:
         keys, values = self.pool.layer(layer)
         out = torch.empty_like(q)
         for group in self._groups:
             attended = F.scaled_dot_product_attention(
-                _heads_first(q, group.rows, group.count, q.dtype),
-                _heads_first(keys, group.slots, group.count, q.dtype),
-                _heads_first(values, group.slots, group.count, q.dtype),
+                _heads_first(q.index_select(0, group.rows), group.count),
+                _heads_first(_gather(keys, group.slots, self._gathered[0]).to(q.dtype), group.count),
+                _heads_first(_gather(values, group.slots, self._gathered[1]).to(q.dtype), group.count),
                 attn_mask=None if group.mask is None else group.mask.to(q.dtype),
                 is_causal=group.causal,
                 enable_gqa=True,
@@ -76,10 +82,14 @@ class TorchAttention(Attention):
         return out
 
 
-def _heads_first(tensor: Tensor, rows: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """Gathers rows of [n, heads, head_dim] to [count, heads, len(rows) / count, head_dim]."""
-    picked = tensor.index_select(0, rows).to(dtype)
-    return picked.view(count, -1, *tensor.shape[1:]).transpose(1, 2)
+def _gather(tensor: Tensor, slots: Tensor, buffer: Tensor) -> Tensor:
+    """Slots of [n, kv_heads, head_dim], written to the front of `buffer`."""
+    return torch.index_select(tensor, 0, slots, out=buffer[: len(slots)])
+
+
+def _heads_first(rows: Tensor, count: int) -> Tensor:
+    """[count * n, heads, head_dim] as [count, heads, n, head_dim]."""
+    return rows.view(count, -1, *rows.shape[1:]).transpose(1, 2)
 
 
 def _split(query_counts: list[int], key_counts: list[int]) -> list[tuple[int, int]]:

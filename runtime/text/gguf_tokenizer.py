@@ -117,11 +117,12 @@ class ByteLevelBPE(_GGUFTokenizer):
 class SentencePieceVocab(_GGUFTokenizer):
     """A SentencePiece vocabulary: pieces merged by score, bytes for what has no piece, a space before a text's start.
 
-    As in llama.cpp, the space is added at the start and after every special token.
+    As in llama.cpp, the space is added at the start and after every special token; after other ids none is.
     """
 
     def __init__(self, vocab: GGUFVocab, metadata: dict[str, Any]) -> None:
         super().__init__(vocab, adds_bos=True)
+        self._special_ids = {token_id for _, token_id in vocab.specials}
         self._prefix = " " if metadata.get("tokenizer.ggml.add_space_prefix", True) else ""
         unknown_id = vocab.unknown_id if vocab.unknown_id is not None else 0
         self._processor = load_processor(encode_model(vocab.spellings, vocab.scores, _proto_types(vocab, unknown_id)))
@@ -138,7 +139,7 @@ class SentencePieceVocab(_GGUFTokenizer):
         for run in runs:
             if isinstance(run, int):
                 ids.append(run)
-                prefix = self._prefix
+                prefix = self._prefix if run in self._special_ids else ""
             else:
                 ids += self._processor.EncodeAsIds(prefix + run)
                 prefix = ""

@@ -111,7 +111,7 @@ class TokenizerJson(Tokenizer):
 
     def _encode_part(self, text: str, is_start: bool) -> list[int]:
         """A part of a larger text; where only the start of a text gets a space put before it, other parts get none."""
-        if True or self._continuing is None:
+        if is_start or self._continuing is None:
             return self._encode(text, allow_control=False)
         starting = self._tokenizer.pre_tokenizer
         self._tokenizer.pre_tokenizer = self._continuing

@@ -160,7 +160,7 @@ def test_continuing_the_final_message_equals_transformers(
 
 
 @pytest.mark.parametrize("content", [{"content": None}, {}, {"content": ""}, {"content": []}])
-@pytest.mark.parametrize("calls", [{}, {"tool_calls": []}, {"tool_calls": None}])
+@pytest.mark.parametrize("calls", [{}, {"tool_calls": []}, {"tool_calls": None}, {"name": None}])
 def test_absent_content_renders_as_empty(smollm2: Tokenizer, content: dict[str, Any], calls: dict[str, Any]) -> None:
     template = ChatTemplate(TOOLS, smollm2)
     question, answer = {"role": "user", "content": "hi"}, {"role": "assistant"}
@@ -251,6 +251,12 @@ def test_a_control_token_spread_over_adjacent_messages_is_text(smollm2: Tokenize
 def test_text_completes_no_control_token_that_the_template_began(smollm2: Tokenizer, content: str) -> None:
     template = ChatTemplate(BUILDS_FROM_PARTS, smollm2)
     assert template.render([{"role": "user", "content": content}]) == [f"<|im_{content}|>"]
+
+
+def test_a_role_completes_no_control_token_unless_it_is_a_role(smollm2: Tokenizer) -> None:
+    """Some templates build control tokens from the role; only from roles that there are."""
+    template = ChatTemplate("{{ '<|' ~ messages[0].role ~ '|>' }}", smollm2)
+    assert template.render([{"role": "endoftext", "content": ""}]) == ["<|endoftext|>"]
 
 
 def test_a_template_that_cuts_text_up_makes_no_control_token_of_it(smollm2: Tokenizer) -> None:

@@ -49,6 +49,17 @@ def test_a_sentencepiece_vocabulary_equals_llama_cpp(
         assert tokenizer.encode(text, allow_control=allow_control) == expected, text
 
 
+def test_text_after_an_ordinary_id_gets_no_space(mistral_metadata: dict[str, Any]) -> None:
+    tokenizer = tokenizer_from_metadata(mistral_metadata)
+    hello = tokenizer.encode("hello")
+
+    def text(ids: list[int]) -> bytes:
+        return b"".join(map(tokenizer.token_bytes, ids))
+
+    assert text(tokenizer.encode_fragments([*hello, "ing"])) == b" helloing"
+    assert text(tokenizer.encode_fragments([1, "hello"])) == b"<s> hello"
+
+
 def test_every_pre_tokenizer_name_equals_llama_cpp(smollm2_metadata: dict[str, Any], recorded: dict[str, Any]) -> None:
     names, checksums = recorded["pre_tokenizers"]["names"], recorded["pre_tokenizers"]["checksums"]
     assert names.keys() == RULES.keys(), "record llama.cpp's answers for every supported name"

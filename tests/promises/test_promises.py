@@ -1,0 +1,193 @@
+"""The promises of design section 5, end to end through all four processes (to 1e-4 with torch's kernels)."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapwood import Engine
+from sapwood.managers.results import Generation
+
+TOLERANCE = 1e-4
+PROMPTS = [
+    "The capital of France is",
+    "def fibonacci(n):\n    ",
+    "Once upon a time, in a land of 1000 lakes,",
+    "Q: What is 17 + 25?\nA:",
+    "안녕하세요, 저는",
+    "The three primary colours are",
+]
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12, "ignore_eos": True, "logprobs": 0}
+
+
+def assert_same(one: Generation, other: Generation) -> None:
+    """The same tokens and text, and the same log-probabilities to the tolerance."""
+    assert one.token_ids == other.token_ids
+    assert one.text == other.text
+    assert one.logprobs is not None
+    assert other.logprobs is not None
+    ours, theirs = ([token.logprob for token in each.logprobs or []] for each in (one, other))
+    assert ours == pytest.approx(theirs, abs=TOLERANCE)
+
+
+def assert_books_balance(engine: Engine) -> None:
+    """Nothing runs or is held any more, and every slot is free or evictable."""
+    deadline = time.monotonic() + 5
+    while True:
+        stats = engine.stats()
+        if stats.running == stats.waiting == stats.private == stats.pinned == 0:
+            break
+        assert time.monotonic() < deadline, stats
+        time.sleep(0.02)
+    assert stats.free + stats.evictable == stats.total
+
+
+def random_tree(rng: random.Random, count: int, *, depth: int, longest: int, vocabulary: range) -> list[list[int]]:
+    """Prompts that share prefixes at random: each extends or branches off an earlier one."""
+    prompts = [[rng.choice(vocabulary) for _ in range(longest // 2)]]
+    while len(prompts) < count:
+        base = rng.choice(prompts[-depth:])
+        kept = base[: rng.randrange(len(base) + 1)]
+        tail = [rng.choice(vocabulary) for _ in range(rng.randrange(1, longest // 2))]
+        prompts.append((kept + tail)[:longest])
+    return prompts
+
+
+def test_stream_equals_whole(smollm2: Engine) -> None:
+    for prompt in PROMPTS:
+        whole = smollm2.generate(prompt, **GREEDY)
+        chunks = list(smollm2.generate_stream(prompt, **GREEDY))
+        assert "".join(chunk.text for chunk in chunks) == whole.text
+        assert [token for chunk in chunks for token in chunk.token_ids] == whole.token_ids
+
+
+def test_alone_equals_in_company(smollm2: Engine) -> None:
+    alone = [smollm2.generate(prompt, **GREEDY) for prompt in PROMPTS]
+    smollm2.flush_cache()
+    company = smollm2.generate([*PROMPTS, *(f"Number {i} is" for i in range(10))], **GREEDY)
+    for one, other in zip(alone, company):
+        assert_same(one, other)
+
+
+def test_a_sampled_answer_depends_on_its_seed_and_nothing_else(smollm2: Engine) -> None:
+    params: dict[str, Any] = {"temperature": 0.9, "top_p": 0.95, "max_tokens": 12, "seed": 7}
+    alone = smollm2.generate(PROMPTS[0], **params).text
+    smollm2.flush_cache()
+    company = smollm2.generate([PROMPTS[0]] * 4, **params)
+    assert {generation.text for generation in company} == {alone}
+    assert smollm2.generate(PROMPTS[0], **(params | {"seed": 8})).text != alone
+
+
+def test_warm_equals_cold_at_every_split(smollm2: Engine, cold_smollm2: Engine) -> None:
+    prompt = "In a hole in the ground there lived a hobbit. Not a nasty, dirty, wet hole, but a"
+    cold = cold_smollm2.generate(prompt, **GREEDY)
+    whole = smollm2.generate(prompt, max_tokens=0, prompt_logprobs=0)
+    token_ids = [token.token_id for token in whole.prompt_logprobs or []]
+    for split in range(1, len(token_ids) + 1):
+        smollm2.flush_cache()
+        smollm2.generate(token_ids[:split], max_tokens=0)
+        warm = smollm2.generate(prompt, **GREEDY)
+        assert warm.cached_tokens == min(split, len(token_ids) - 1)
+        assert_same(warm, cold)
+
+
+def test_scores_are_the_same_cold_and_warm(smollm2: Engine) -> None:
+    prompt, choices = "The sky is", [" blue", " green", " blue today", " bl"]
+    smollm2.flush_cache()
+    cold = smollm2.score(prompt, choices)
+    warm = smollm2.score(prompt, choices)
+    assert [score.logprob for score in cold] == pytest.approx([score.logprob for score in warm], abs=TOLERANCE)
+    assert cold[0].logprob > cold[1].logprob
+
+
+def test_chunk_size_changes_nothing(
+    smollm2: Engine, smollm2_path: Path, test_modes: dict[str, Any]
+) -> None:
+    prompt = " ".join(f"item {i}," for i in range(60))
+    with Engine(smollm2_path, kv_tokens=4096, chunk_tokens=17, **test_modes) as chunked:
+        assert_same(chunked.generate(prompt, **GREEDY), smollm2.generate(prompt, **GREEDY))
+
+
+def test_three_hundred_requests_over_a_random_tree_equal_their_solo_answers(
+    tiny_path: Path, test_modes: dict[str, Any]
+) -> None:
+    """The pool is far too small for them, so they wait, are evicted, retracted and resumed."""
+    rng = random.Random(5)
+    prompts = random_tree(rng, 300, depth=40, longest=120, vocabulary=range(255))
+    params = [{"temperature": 0, "max_tokens": rng.choice([3, 5, 9, 100]), "logprobs": 0} for _ in prompts]
+    with Engine(tiny_path, kv_tokens=4096, prefix_cache=False, **test_modes) as engine:
+        solo = [engine.generate(prompt, **param) for prompt, param in zip(prompts, params)]
+    with Engine(tiny_path, kv_tokens=256, chunk_tokens=64, max_running=16, **test_modes) as engine:
+        together: dict[int, Generation] = {}
+        errors: list[Exception] = []
+
+        def ask(place: int) -> None:
+            try:
+                together[place] = engine.generate(prompts[place], **params[place])
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=ask, args=(place,)) for place in range(len(prompts))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert_books_balance(engine)
+        stats = engine.stats()
+        assert stats.retracted > 0
+        assert stats.evicted_tokens > 0
+    for place, one in enumerate(solo):
+        assert_same(together[place], one)
+
+
+def test_requests_that_do_not_fit_together_all_end_with_their_solo_text(
+    smollm2_path: Path, cold_smollm2: Engine, test_modes: dict[str, Any]
+) -> None:
+    """R28 (b), and (a): a request that wants more than the pool is capped and ends with `length`."""
+    prompts = [f"{name} walked into the forest and" for name in ("Anna", "Boris", "Clara")]
+    params = GREEDY | {"max_tokens": 100}
+    with Engine(smollm2_path, kv_tokens=256, **test_modes) as engine:
+        for one, prompt in zip(engine.generate(prompts, **params), prompts):
+            assert_same(one, cold_smollm2.generate(prompt, **params))
+        assert engine.stats().retracted > 0
+        alone = engine.generate(prompts[0], temperature=0, max_tokens=400, ignore_eos=True)
+        assert alone.finish_reason == "length"
+        assert alone.prompt_tokens + len(alone.token_ids) == 256
+        assert_books_balance(engine)
+
+
+def test_sampling_penalties_and_seed_survive_retraction(
+    smollm2_path: Path, cold_smollm2: Engine, test_modes: dict[str, Any]
+) -> None:
+    params: dict[str, Any] = {
+        "temperature": 0.8,
+        "seed": 3,
+        "max_tokens": 90,
+        "ignore_eos": True,
+        "repetition_penalty": 1.2,
+        "frequency_penalty": 0.4,
+        "logprobs": 0,
+    }
+    prompts = [f"The {name} said:" for name in ("king", "queen", "jester")]
+    with Engine(smollm2_path, kv_tokens=200, **test_modes) as engine:
+        for one, prompt in zip(engine.generate(prompts, **params), prompts):
+            assert_same(one, cold_smollm2.generate(prompt, **params))
+        assert engine.stats().retracted > 0
+
+
+def test_a_new_prefix_that_many_share_is_computed_once(smollm2: Engine) -> None:
+    """The distinct tokens plus at most 5 %."""
+    smollm2.flush_cache()
+    before = smollm2.stats().computed_tokens
+    prefix = [1000 + i for i in range(400)]
+    prompts = [prefix + [5000 + 40 * i + j for j in range(24)] for i in range(10)]
+    answers = smollm2.generate(prompts, temperature=0, max_tokens=1)
+    computed = smollm2.stats().computed_tokens - before
+    assert computed <= 1.05 * (400 + 10 * 24)
+    assert sum(answer.prompt_tokens - answer.cached_tokens for answer in answers) == computed
