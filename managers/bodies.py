@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from .errors import InvalidRequest
 S = TypeVar("S", bound=msgspec.Struct)
 
 _PLACE = re.compile(r" - at `(.*)`$")
+_SPARE_LEVELS = 300  # of nesting: a message holds the value some levels down, and others read it deep in their stacks
 _NAMED_FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `([^`]*)`")
 
 
@@ -45,8 +47,9 @@ def struct_from(fields: Mapping[str, Any], struct: type[S]) -> S:
 
 def check_encodable(value: Any) -> None:
     """Raise InvalidRequest, naming the field, where `value` (dicts, lists and plain values) cannot travel on."""
+    nested = reduce(lambda inner, _: [inner], range(_SPARE_LEVELS), value)
     try:
-        msgspec.msgpack.encode(value)
+        msgspec.msgpack.encode(nested)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _first_unspeakable(value, str(error)) from None
 

@@ -52,10 +52,10 @@ class Child:
             if isinstance(message, kind):
                 return message
 
-    def ready(self, timings: dict[str, float], model: ModelInfo | None = None) -> None:
+    def ready(self, timings: dict[str, float], model: ModelInfo | None = None, vocab_size: int = 0) -> None:
         """Tell the front that work can begin, and what the start was spent on (seconds)."""
         self.is_ready = True
-        self.front.send(Ready(self.role, timings, model))
+        self.front.send(Ready(self.role, timings, model, vocab_size))
 
     def fail(self, sentence: str) -> None:
         """Tell the front why this child cannot start."""

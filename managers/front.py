@@ -171,7 +171,7 @@ class Front:
             poison_freed=config.poison_freed,
             log_level=config.log_level,
         )
-        _, ready, _ = await self._unless_failed(
+        text, ready, _ = await self._unless_failed(
             self._configure_child("tokenizer", ConfigureTokenizer(str(path), config.log_level)),
             self._configure_child("worker", configure_worker),
             self._hellos["scheduler"].wait(),
@@ -179,6 +179,11 @@ class Front:
         model = ready.model
         if model is None:
             raise EngineDead("The worker did not describe its model.")
+        if text.vocab_size > model.vocab_size:
+            raise ModelError(
+                f"The tokenizer has {text.vocab_size} token ids, the model embeddings for {model.vocab_size}: "
+                f"the two do not belong together."
+            )
         max_context = self._max_context(model)
         self._send("tokenizer", Limits(max_context))
         configure_scheduler = ConfigureScheduler(

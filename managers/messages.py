@@ -105,11 +105,13 @@ class ModelInfo(Part, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """Child to front: configured. The worker fills `model`; `timings` says what start-up was spent on (seconds)."""
+    """Child to front: configured. `timings` says what start-up was spent on (seconds). The worker fills `model`, the
+    tokenizer `vocab_size`: its ids are 0 to vocab_size - 1."""
 
     role: str
     timings: dict[str, float]
     model: ModelInfo | None = None
+    vocab_size: int = 0
 
 
 class StartFailed(Message, frozen=True):

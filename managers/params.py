@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from typing import Any
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, cast
 
 import msgspec
 
@@ -23,6 +25,7 @@ MAX_SAMPLES = 128
 MAX_CONTINUATIONS = 1024
 MAX_LOGPROBS = 100
 MAX_STOPS = 64
+MAX_STOP_CHARACTERS = 256  # every token of every stream is looked through for them
 MAX_NAME = 256
 GREEDY_BELOW = 1e-5  # dividing logits by less than this overflows float32; such a temperature is greedy
 
@@ -163,19 +166,20 @@ def prompt_runs(prompt: Prompt, vocab_size: int) -> list[str | list[int]]:
     Raises InvalidRequest.
     """
     runs: list[str | list[int]] = []
-    for i, item in enumerate([prompt] if isinstance(prompt, str) else prompt):
-        run = [item] if isinstance(item, int) else item
-        if not run:
-            continue
-        if isinstance(run, list):
-            _check_ids(f"prompt[{i}]", run, vocab_size)
-        last = runs[-1] if runs else None
-        if isinstance(last, str) and isinstance(run, str):
-            runs[-1] = last + run
-        elif isinstance(last, list) and isinstance(run, list):
-            last.extend(run)
+    items = [prompt] if isinstance(prompt, str) else prompt
+    for i, item in enumerate(items):
+        if isinstance(item, list):
+            _check_ids(f"prompt[{i}]", item, vocab_size)
+        elif isinstance(item, int) and not 0 <= item < vocab_size:
+            _check_ids(f"prompt[{i}]", [item], vocab_size)
+    filled = (item for item in items if item not in ("", []))
+    for is_text, neighbours in groupby(filled, lambda item: isinstance(item, str)):  # adding up one by one is quadratic
+        if is_text:
+            runs.append("".join(cast(Iterator[str], neighbours)))
         else:
-            runs.append(run if isinstance(run, str) else list(run))
+            runs.append(
+                [i for item in neighbours for i in ([item] if isinstance(item, int) else cast(list[int], item))]
+            )
     if not runs:
         raise InvalidRequest("prompt is empty; it must hold at least one token.", "prompt")
     return runs
@@ -193,6 +197,8 @@ def _check_options(request: GenerateRequest) -> None:
     stops = [request.stop] if isinstance(request.stop, str) else request.stop
     if len(stops) > MAX_STOPS:
         raise InvalidRequest(f"stop may hold {MAX_STOPS} strings at most, not {len(stops)}.", "stop")
+    if any(len(stop) > MAX_STOP_CHARACTERS for stop in stops):
+        raise InvalidRequest(f"stop may hold strings of {MAX_STOP_CHARACTERS} characters at most.", "stop")
     if "" in stops:
         raise InvalidRequest("stop must not hold an empty string.", "stop")
 
@@ -210,7 +216,7 @@ def _sampling(request: GenerateRequest, vocab_size: int) -> Sampling:
     _between("top_k", request.top_k, -1, MAX_TOKENS)
     _between("top_p", request.top_p, 0.0, 1.0, above=True)
     _between("min_p", request.min_p, 0.0, 1.0)
-    _between("repetition_penalty", request.repetition_penalty, 0.0, 100.0, above=True)
+    _between("repetition_penalty", request.repetition_penalty, 0.01, 100.0)  # logits divided by it must stay finite
     _between("presence_penalty", request.presence_penalty, -2.0, 2.0)
     _between("frequency_penalty", request.frequency_penalty, -2.0, 2.0)
     _check_ids("logit_bias", list(request.logit_bias), vocab_size)

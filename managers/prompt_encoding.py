@@ -49,9 +49,10 @@ class PromptEncoder:
     def encode(self, submit: Submit, max_context: int) -> Encoded:
         """The request's sequences, each shorter than `max_context` tokens. Raises InvalidRequest naming the field."""
         field = "messages" if submit.chat is not None else "prompt"
-        at_least = characters(submit) // self._longest_token
-        if at_least >= max_context:  # far too long a text is refused unread: it would hold up the others'
-            raise _too_long(f"at least {at_least}", max_context, field)
+        text = _characters(submit)
+        at_least = text // self._longest_token + sum(len(run) for run in submit.prompt or [] if isinstance(run, list))
+        if at_least >= max_context:  # what is far too long is refused unread: it would hold up the others'
+            raise _too_long(f"at least {at_least}" if text else str(at_least), max_context, field)
         if submit.chat is not None:
             prompt = self._encode_chat(submit.chat)
         else:
@@ -130,13 +131,17 @@ class PromptEncoder:
         room = max_context - len(sequence.token_ids)
         max_tokens = room if sampling.max_tokens < 0 else min(sampling.max_tokens, room)
         eos_ids = () if sampling.ignore_eos else self._tokenizer.eos_ids
+        stop_ids = sorted({*eos_ids, *sampling.stop_token_ids})
+        if sampling.min_tokens and len(stop_ids) >= self._tokenizer.vocab_size:
+            text = "stop_token_ids holds every token, which leaves none for min_tokens."
+            raise InvalidRequest(text, "stop_token_ids")
         start = None if sequence.score_start is None else max(1, sequence.score_start)
         return TokenizedRequest(
             request_id=submit.request_id,
             index=index,
             token_ids=pack_ids(np.asarray(sequence.token_ids)),
             sampling=msgspec.structs.replace(sampling, max_tokens=max_tokens, seed=sample_seed(sampling.seed, index)),
-            stop_ids=sorted({*eos_ids, *sampling.stop_token_ids}),
+            stop_ids=stop_ids,
             namespace=submit.namespace,
             priority=submit.priority,
             score_start=start if start is not None and start < len(sequence.token_ids) else None,
@@ -161,7 +166,13 @@ def sample_seed(seed: int, index: int) -> int:
     return (value ^ (value >> 31)) >> 1
 
 
-def characters(submit: Submit) -> int:
+def encoding_work(submit: Submit) -> int:
+    """How much there is to encode, in bytes or so. A prompt is encoded anew with every continuation."""
+    again = max(len(submit.score or ()) - 1, 0) * sum(len(run) for run in submit.prompt or ())
+    return len(msgspec.msgpack.encode(submit)) + again
+
+
+def _characters(submit: Submit) -> int:
     """How much text a request holds, in its largest sequence."""
     if submit.chat is not None:
         contents = [message.get("content") for message in submit.chat.messages]

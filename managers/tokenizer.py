@@ -29,11 +29,11 @@ from .messages import (
     TokenChunk,
     ToTokenizer,
 )
-from .prompt_encoding import Encoded, PromptEncoder, characters
+from .prompt_encoding import Encoded, PromptEncoder, encoding_work
 from .text_output import SampleOutput
 from .wire import AsyncInbox, Outbox
 
-LONG_TEXT = 20_000  # characters; encoding this many takes some milliseconds
+LONG_WORK = 20_000  # bytes; encoding this many takes some milliseconds
 
 
 class _Lane:
@@ -66,6 +66,7 @@ class TokenizerProcess:
     def __init__(self, child: Child, model_path: Path) -> None:
         self._child = child
         self._tokenizer = load_tokenizer(model_path)
+        self.vocab_size = self._tokenizer.vocab_size
         self._scheduler = Outbox(child.link, "scheduler")
         self._short = _Lane("short", lambda: self._tokenizer)
         self._long = _Lane("long", lambda: load_tokenizer(model_path))
@@ -99,7 +100,7 @@ class TokenizerProcess:
     async def _submit(self, submit: Submit) -> None:
         """Encode, then hand the sequences on, unless the request was aborted meanwhile (which cancels this task)."""
         try:
-            lane = self._long if characters(submit) > LONG_TEXT else self._short
+            lane = self._long if encoding_work(submit) > LONG_WORK else self._short
             self._open_samples(await lane.encode(submit, self._max_context))
         except InvalidRequest as error:
             self._child.front.send(Rejected(submit.request_id, "invalid", str(error), error.field))
@@ -165,7 +166,7 @@ async def serve(child: Child) -> None:
     start_logging(child.role, message.log_level)
     started = time.perf_counter()
     process = TokenizerProcess(child, Path(message.model_path))
-    child.ready({"load": time.perf_counter() - started})
+    child.ready({"load": time.perf_counter() - started}, vocab_size=process.vocab_size)
     await process.run(inbox)
 
 

@@ -138,6 +138,7 @@ def sample(logits: Tensor, states: Sequence[SamplingState], positions: np.ndarra
         some = [states[i] for i in rows]
         changed = _adjusted(logits.index_select(0, index), some)
         chosen[index] = _choose(changed, [state.options for state in some], positions[rows])
+        finite[index] &= torch.isfinite(changed.amax(-1))  # options can leave nothing to choose from
     token_ids = torch.where(finite, chosen, NOT_FINITE).numpy()
     for state, token_id in zip(states, token_ids.tolist(), strict=True):
         if token_id >= 0:

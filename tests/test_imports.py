@@ -46,13 +46,22 @@ def imported_folders(path: Path) -> set[str]:
 @pytest.mark.parametrize("folder", ALLOWED)
 def test_imports_point_one_way(folder: str) -> None:
     assert modules(folder), f"{folder} holds no modules"
-    wrong = {str(path.relative_to(ROOT)): extra for path in modules(folder) if (extra := imported_folders(path) - ALLOWED[folder])}
+    wrong = {
+        str(path.relative_to(ROOT)): extra
+        for path in modules(folder)
+        if (extra := imported_folders(path) - ALLOWED[folder])
+    }
     assert wrong == {}
 
 
 def test_no_package_file_imports_anything() -> None:
     """So that importing one room never loads another."""
-    full = [path for folder in ALLOWED for path in modules(folder) if path.name == "__init__.py" and path.read_text().strip()]
+    full = [
+        path
+        for folder in ALLOWED
+        for path in modules(folder)
+        if path.name == "__init__.py" and path.read_text().strip()
+    ]
     assert full == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InvalidRequest
-from ..params import GenerateRequest
+from ..params import MAX_NAME, GenerateRequest
 
 COMPLETION_MAX_TOKENS = 16  # OpenAI's own default for this endpoint
 MAX_PROMPTS = 1024
@@ -92,6 +92,8 @@ class SharedFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     def shared(self) -> dict[str, Any]:
         """The fields that pass on as they are; null ones are left to their defaults."""
+        if self.user is not None and len(self.user) > MAX_NAME:
+            raise InvalidRequest(f"user may have {MAX_NAME} characters at most, not {len(self.user)}.", "user")
         given = {name: getattr(self, name) for name in _SHARED}
         given["logit_bias"] = self.logit_bias
         return {name: value for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What the scheduler itself costs at 64 running requests, beside the time of a real step: `python tests/bench/scheduler_bench.py`.
+"""What the scheduler itself costs at 64 running requests: `python tests/bench/scheduler_bench.py`.
 
 The floor is the least that any scheduler must do: encode and decode the step's messages.
 """
@@ -32,7 +32,8 @@ def decode_steps(running: int = RUNNING, steps: int = STEPS) -> dict[str, float]
         scheduler.submit(TokenizedRequest(f"request-{number}", 0, prompt, sampling, [2], "", 0))
     own: list[float] = []
     wire: list[float] = []
-    encoder, plans, results = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(StepPlan), msgspec.msgpack.Decoder(StepResult)
+    encoder = msgspec.msgpack.Encoder()
+    plans, results = msgspec.msgpack.Decoder(StepPlan), msgspec.msgpack.Decoder(StepResult)
     in_flight: list[StepPlan] = []
     for _ in range(steps):
         started = time.perf_counter()
@@ -55,7 +56,7 @@ def decode_steps(running: int = RUNNING, steps: int = STEPS) -> dict[str, float]
 def main() -> None:
     figures = decode_steps()
     own, wire = figures["own_us"], figures["wire_us"]
-    print(f"scheduler, {RUNNING} running: {own:.0f} µs a step; its messages alone {wire:.0f} µs (ratio {own / wire:.1f})")
+    print(f"{RUNNING} running: {own:.0f} µs a step; its messages alone {wire:.0f} µs (ratio {own / wire:.1f})")
     for step_ms in (10, 50, 100, 200):
         print(f"  beside a worker step of {step_ms:>3} ms: {(own + wire) / step_ms / 10:.2f} %")
 

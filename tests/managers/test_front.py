@@ -175,7 +175,7 @@ async def test_an_abort_ends_the_stream_and_the_work(front: Front, request_for: 
 
 async def test_an_abandoned_stream_is_aborted_however_it_is_left(front: Front, request_for: Make) -> None:
     def submit() -> Submit:
-        return request_for("ab", max_tokens=60, ignore_eos=True)
+        return request_for("ab", max_tokens=400, ignore_eos=True)
 
     before = await front.stats()
     async with front.stream(submit()) as stream:

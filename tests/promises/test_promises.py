@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from sapwood import Engine
 from sapwood.managers.results import Generation
+from sapwood.runtime.errors import ModelError
 
 TOLERANCE = 1e-4
 PROMPTS = [
@@ -22,7 +24,7 @@ PROMPTS = [
     "안녕하세요, 저는",
     "The three primary colours are",
 ]
-GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12, "ignore_eos": True, "logprobs": 0}
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 8, "ignore_eos": True, "logprobs": 0}
 
 
 def assert_same(one: Generation, other: Generation) -> None:
@@ -84,7 +86,7 @@ def test_a_sampled_answer_depends_on_its_seed_and_nothing_else(smollm2: Engine) 
 
 
 def test_warm_equals_cold_at_every_split(smollm2: Engine, cold_smollm2: Engine) -> None:
-    prompt = "In a hole in the ground there lived a hobbit. Not a nasty, dirty, wet hole, but a"
+    prompt = "In a hole in the ground there lived a hobbit. Not a nasty,"
     cold = cold_smollm2.generate(prompt, **GREEDY)
     whole = smollm2.generate(prompt, max_tokens=0, prompt_logprobs=0)
     token_ids = [token.token_id for token in whole.prompt_logprobs or []]
@@ -105,9 +107,7 @@ def test_scores_are_the_same_cold_and_warm(smollm2: Engine) -> None:
     assert cold[0].logprob > cold[1].logprob
 
 
-def test_chunk_size_changes_nothing(
-    smollm2: Engine, smollm2_path: Path, test_modes: dict[str, Any]
-) -> None:
+def test_chunk_size_changes_nothing(smollm2: Engine, smollm2_path: Path, test_modes: dict[str, Any]) -> None:
     prompt = " ".join(f"item {i}," for i in range(60))
     with Engine(smollm2_path, kv_tokens=4096, chunk_tokens=17, **test_modes) as chunked:
         assert_same(chunked.generate(prompt, **GREEDY), smollm2.generate(prompt, **GREEDY))
@@ -119,10 +119,10 @@ def test_three_hundred_requests_over_a_random_tree_equal_their_solo_answers(
     """The pool is far too small for them, so they wait, are evicted, retracted and resumed."""
     rng = random.Random(5)
     prompts = random_tree(rng, 300, depth=40, longest=120, vocabulary=range(255))
-    params = [{"temperature": 0, "max_tokens": rng.choice([3, 5, 9, 100]), "logprobs": 0} for _ in prompts]
+    params = [{"temperature": 0, "max_tokens": rng.choice([3, 5, 9, 60]), "logprobs": 0} for _ in prompts]
     with Engine(tiny_path, kv_tokens=4096, prefix_cache=False, **test_modes) as engine:
         solo = [engine.generate(prompt, **param) for prompt, param in zip(prompts, params)]
-    with Engine(tiny_path, kv_tokens=256, chunk_tokens=64, max_running=16, **test_modes) as engine:
+    with Engine(tiny_path, kv_tokens=180, chunk_tokens=64, max_running=16, **test_modes) as engine:
         together: dict[int, Generation] = {}
         errors: list[Exception] = []
 
@@ -151,14 +151,14 @@ def test_requests_that_do_not_fit_together_all_end_with_their_solo_text(
 ) -> None:
     """R28 (b), and (a): a request that wants more than the pool is capped and ends with `length`."""
     prompts = [f"{name} walked into the forest and" for name in ("Anna", "Boris", "Clara")]
-    params = GREEDY | {"max_tokens": 100}
-    with Engine(smollm2_path, kv_tokens=256, **test_modes) as engine:
+    params = GREEDY | {"max_tokens": 60}
+    with Engine(smollm2_path, kv_tokens=150, **test_modes) as engine:
         for one, prompt in zip(engine.generate(prompts, **params), prompts):
             assert_same(one, cold_smollm2.generate(prompt, **params))
         assert engine.stats().retracted > 0
         alone = engine.generate(prompts[0], temperature=0, max_tokens=400, ignore_eos=True)
         assert alone.finish_reason == "length"
-        assert alone.prompt_tokens + len(alone.token_ids) == 256
+        assert alone.prompt_tokens + len(alone.token_ids) == 150
         assert_books_balance(engine)
 
 
@@ -168,14 +168,14 @@ def test_sampling_penalties_and_seed_survive_retraction(
     params: dict[str, Any] = {
         "temperature": 0.8,
         "seed": 3,
-        "max_tokens": 90,
+        "max_tokens": 50,
         "ignore_eos": True,
         "repetition_penalty": 1.2,
         "frequency_penalty": 0.4,
         "logprobs": 0,
     }
     prompts = [f"The {name} said:" for name in ("king", "queen", "jester")]
-    with Engine(smollm2_path, kv_tokens=200, **test_modes) as engine:
+    with Engine(smollm2_path, kv_tokens=110, **test_modes) as engine:
         for one, prompt in zip(engine.generate(prompts, **params), prompts):
             assert_same(one, cold_smollm2.generate(prompt, **params))
         assert engine.stats().retracted > 0
@@ -191,3 +191,15 @@ def test_a_new_prefix_that_many_share_is_computed_once(smollm2: Engine) -> None:
     computed = smollm2.stats().computed_tokens - before
     assert computed <= 1.05 * (400 + 10 * 24)
     assert sum(answer.prompt_tokens - answer.cached_tokens for answer in answers) == computed
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_is_refused_at_the_start(
+    tiny_path: Path, tmp_path: Path, test_modes: dict[str, Any]
+) -> None:
+    for file in tiny_path.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["Ġextra"] = 256
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ModelError, match="257 token ids, the model embeddings for 256"):
+        Engine(tmp_path, **test_modes)
