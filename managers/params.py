@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, cast
 
 import msgspec
@@ -177,9 +177,8 @@ def prompt_runs(prompt: Prompt, vocab_size: int) -> list[str | list[int]]:
         if is_text:
             runs.append("".join(cast(Iterator[str], neighbours)))
         else:
-            runs.append(
-                [i for item in neighbours for i in ([item] if isinstance(item, int) else cast(list[int], item))]
-            )
+            lists = ([item] if isinstance(item, int) else cast(list[int], item) for item in neighbours)
+            runs.append(list(chain.from_iterable(lists)))
     if not runs:
         raise InvalidRequest("prompt is empty; it must hold at least one token.", "prompt")
     return runs

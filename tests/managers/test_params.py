@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from sapwood.managers.errors import InvalidRequest
 from sapwood.managers.messages import Submit
 from sapwood.managers.params import (
     DEFAULT_MAX_TOKENS,
+    MAX_STOP_CHARACTERS,
     GenerateRequest,
     ScoreRequest,
     prompt_runs,
@@ -55,6 +57,7 @@ OUT_OF_RANGE = [
     ("top_k", 10**40),
     ("repetition_penalty", 0.0),
     ("repetition_penalty", -1.0),
+    ("repetition_penalty", 1e-38),
     ("presence_penalty", 2.5),
     ("frequency_penalty", -2.5),
     ("max_tokens", -1),
@@ -163,6 +166,22 @@ def test_a_deeply_nested_body_is_refused() -> None:
     assert "nested" in str(refused(submit, messages=[{**USER, "x": nested}]))
 
 
+def test_what_is_accepted_can_be_sent_and_read_from_deeper_in_a_stack() -> None:
+    def travels(message: Submit, frames: int) -> Submit:
+        if frames:
+            return travels(message, frames - 1)
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=Submit)
+
+    nested: list[Any] = []
+    try:
+        while True:
+            message = submit(messages=[{**USER, "x": nested}])
+            assert travels(message, 200) == message
+            nested = [[[[[nested]]]]]
+    except InvalidRequest as error:
+        assert error.field is not None
+
+
 def test_text_that_is_not_unicode_is_refused_by_name() -> None:
     assert refused(submit, prompt=["ok", "\ud800"]).field == "prompt[1]"
     assert refused(submit, stop=["\udfff"]).field == "stop[0]"
@@ -207,6 +226,19 @@ def test_runs_hold_exactly_what_the_prompt_holds(prompt: list[Any]) -> None:
     assert flat(runs) == flat(prompt)
     assert all(runs)
     assert all(type(a) is not type(b) for a, b in itertools.pairwise(runs))
+
+
+@pytest.mark.parametrize("items", [["ab"], ["ab", []], [5], [[5]]])
+def test_many_neighbours_are_joined_in_no_time(items: list[Any]) -> None:
+    began = time.perf_counter()
+    [run] = prompt_runs(items * 200_000, VOCAB)
+    assert len(run) == 200_000 * (2 if isinstance(run, str) else 1)
+    assert time.perf_counter() - began < 3
+
+
+def test_stop_strings_have_a_longest_length() -> None:
+    assert submit(stop="x" * MAX_STOP_CHARACTERS).stop
+    assert refused(submit, stop=["a", "x" * (MAX_STOP_CHARACTERS + 1)]).field == "stop"
 
 
 def test_token_ids_outside_the_vocabulary_are_refused() -> None:

@@ -37,8 +37,9 @@ from sapwood.managers.messages import (
     unpack_ids,
 )
 from sapwood.managers.params import GenerateRequest, to_submit
-from sapwood.managers.prompt_encoding import PromptEncoder, sample_seed
+from sapwood.managers.prompt_encoding import PromptEncoder, encoding_work, sample_seed
 from sapwood.managers.text_output import SampleOutput
+from sapwood.managers.tokenizer import LONG_WORK
 from sapwood.managers.wire import ENVIRONMENT, Inbox, Link, Outbox
 
 MAX_CONTEXT = 64
@@ -168,6 +169,30 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(rig: Rig, reque
 def test_a_prompt_of_absurd_size_is_refused_too(rig: Rig, request_for: Make) -> None:
     rejected = rig.rejected(request_for("x" * 5_000_000))
     assert "at least" in rejected.message
+
+
+def test_stop_ids_that_leave_nothing_for_min_tokens_are_refused(rig: Rig, request_for: Make) -> None:
+    every = list(range(260))  # all that the tiny model has
+    rejected = rig.rejected(request_for("x", stop_token_ids=every, min_tokens=1, max_tokens=2))
+    assert (rejected.kind, rejected.field) == ("invalid", "stop_token_ids")
+    assert len(rig.submit(request_for("x", stop_token_ids=every))[0].stop_ids) == 260
+
+
+def test_all_that_has_to_be_encoded_counts_as_work(request_for: Make, score_for: Make) -> None:
+    """A request with much of it must not hold up the short ones."""
+    user = {"role": "user", "content": "hi"}
+    tool = {"type": "function", "function": {"name": "f", "description": "x" * LONG_WORK}}
+    for large in (
+        request_for("x" * LONG_WORK),
+        request_for([5] * LONG_WORK),
+        request_for(messages=[user] * LONG_WORK),
+        request_for(messages=[user | {"name": "x" * LONG_WORK}]),
+        request_for(messages=[user], tools=[tool]),
+        request_for(messages=[user], template_kwargs={"x": "x" * LONG_WORK}),
+        score_for("x" * (LONG_WORK // 50), ["y"] * 51),
+    ):
+        assert encoding_work(large) > LONG_WORK
+    assert encoding_work(request_for("x" * 1000)) < LONG_WORK
 
 
 def test_the_longest_prompt_leaves_one_token(rig: Rig, request_for: Make) -> None:

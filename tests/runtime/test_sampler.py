@@ -238,6 +238,15 @@ def test_logits_that_are_not_finite_fail_their_row_alone(state: Make, bad: float
     assert states[1].generated == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0, "top_p": 0.5, "top_k": 3, "min_p": 0.1, "logprobs": 2}])
+def test_a_row_with_nothing_to_choose_from_fails_alone(state: Make, options: dict[str, Any]) -> None:
+    logits = torch.from_numpy(np.random.default_rng(2).normal(0, 2, (2, VOCAB)).astype(np.float32))
+    expected = sample(logits, [state(**options) for _ in range(2)], np.arange(2))
+    states = [state(**options), state(stop=tuple(range(VOCAB)), min_tokens=1, **options)]
+    choice = sample(logits, states, np.arange(2))
+    assert choice.token_ids.tolist() == [expected.token_ids[0], NOT_FINITE]
+
+
 @pytest.mark.parametrize(
     "options",
     [
