@@ -19,12 +19,13 @@ from .errors import InvalidRequest
 from .front import FrontInfo
 from .front_thread import FrontThread
 from .messages import Stats, Submit, TextChunk
-from .params import GenerateRequest, Prompt, ScoreRequest, score_to_submit, to_submit
+from .params import GenerateRequest, ScoreRequest, score_to_submit, to_submit
 from .results import Generation, Score, collect
 from .streams import RequestStream
 
 T = TypeVar("T")
 Messages = list[dict[str, Any]]
+Prompt = str | Sequence[str | int | list[int]]
 
 
 class Engine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from . import options
@@ -22,7 +23,7 @@ one machine mean something only beside another's that were taken in the same min
 """
 
 
-def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command and its options; ends the process with a sentence and code 2 where they make no sense."""
     parser = argparse.ArgumentParser(
         prog="sapwood",

@@ -37,7 +37,12 @@ def make_runner(state: ServerState) -> web.AppRunner:
 
 
 def _one_line(record: logging.LogRecord) -> bool:
-    """A logging filter. What is not even HTTP is worth a line to aiohttp's log, but no traceback."""
+    """A logging filter. What is not even HTTP is worth a line to aiohttp's log, but no traceback.
+
+    Of a client that is gone, the request's own line tells.
+    """
+    if record.exc_info and isinstance(record.exc_info[1], ConnectionError):
+        return False
     if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
         reason = " ".join(str(record.exc_info[1]).split())
         record.msg, record.args, record.exc_info = f"{record.getMessage()}: {reason}", (), None

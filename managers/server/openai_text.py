@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import time
 
 import msgspec
@@ -15,7 +16,8 @@ from .usage import Usage
 
 
 class TextLogprobs(msgspec.Struct, frozen=True):
-    """Parallel lists, one item per token. `text_offset` counts characters within the choice's text."""
+    """Parallel lists, one item per token. `text_offset` counts characters within the choice's text; the tokens that
+    make up one character together all have its place."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -53,7 +55,7 @@ class TextAnswers:
         self._model = model
         self._id = request_id
         self._created = int(time.time())
-        self._offsets: dict[int, int] = {}
+        self._places: dict[int, _Place] = {}
 
     def whole(self, completions: list[list[Completion]], usage: Usage) -> TextAnswer:
         """The answer that is not streamed."""
@@ -67,9 +69,8 @@ class TextAnswers:
         index = prompt * self._n + chunk.index
         logprobs = None
         if self._logprobs:
-            tokens = (chunk.prompt_logprobs or []) + chunk.logprobs
-            logprobs = _text_logprobs(tokens, self._offsets.get(index, 0))
-            self._offsets[index] = self._offsets.get(index, 0) + sum(len(each.text) for each in tokens)
+            place = self._places.setdefault(index, _Place())
+            logprobs = _text_logprobs(chunk.prompt_logprobs or [], chunk.logprobs, place)
         choice = TextChoice(index, chunk.text, logprobs, chunk.finish.reason if chunk.finish else None)
         return [msgspec.json.encode(self._answer([choice], self._no_usage))]
 
@@ -78,20 +79,34 @@ class TextAnswers:
         return msgspec.json.encode(self._answer([], usage))
 
     def _choice(self, index: int, completion: Completion) -> TextChoice:
-        tokens = (completion.prompt_logprobs or []) + (completion.logprobs or [])
-        logprobs = _text_logprobs(tokens, 0) if self._logprobs else None
+        logprobs = None
+        if self._logprobs:
+            logprobs = _text_logprobs(completion.prompt_logprobs or [], completion.logprobs or [], _Place())
         return TextChoice(index, completion.text, logprobs, completion.finish_reason)
 
     def _answer(self, choices: list[TextChoice], usage: Usage | UnsetType | None) -> TextAnswer:
         return TextAnswer(id=self._id, created=self._created, model=self._model, choices=choices, usage=usage)
 
 
-def _text_logprobs(tokens: list[TokenLogprob], offset: int) -> TextLogprobs:
-    """The first token's text starts `offset` characters into the text."""
+class _Place:
+    """Where in a choice's text its next token begins."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def advance(self, data: bytes, *, is_end: bool = False) -> None:
+        """Go past the characters that these bytes complete. At the end, also past one that was left unfinished."""
+        self.offset += len(self._decoder.decode(data, is_end))
+
+
+def _text_logprobs(prompt: list[TokenLogprob], completion: list[TokenLogprob], place: _Place) -> TextLogprobs:
+    """The next tokens of a choice's text, which moves `place` on; the echoed prompt's come first."""
+    tokens = prompt + completion
     offsets = []
-    for each in tokens:
-        offsets.append(offset)
-        offset += len(each.text)
+    for i, each in enumerate(tokens):
+        offsets.append(place.offset)
+        place.advance(each.data, is_end=i == len(prompt) - 1)
     return TextLogprobs(
         tokens=[token_name(each) for each in tokens],
         token_logprobs=[each.logprob for each in tokens],

@@ -319,7 +319,7 @@ async def test_only_the_owner_can_reach_the_sockets(fakes: Any, tiny_model: Path
 async def test_without_ipc_everything_is_on_the_loopback_address(
     fakes: Any, tiny_model: Path, links: list[Link], request_for: Make
 ) -> None:
-    fakes.setattr(wire.zmq, "has", lambda feature: False)
+    fakes.setattr(zmq, "has", lambda feature: False)
     front = Front(config(tiny_model))
     await front.start()
     try:

@@ -82,7 +82,7 @@ def test_a_sampled_answer_depends_on_its_seed_and_nothing_else(smollm2: Engine) 
     smollm2.flush_cache()
     company = smollm2.generate([PROMPTS[0]] * 4, **params)
     assert {generation.text for generation in company} == {alone}
-    assert smollm2.generate(PROMPTS[0], **(params | {"seed": 8})).text != alone
+    assert smollm2.generate(PROMPTS[0], **{**params, "seed": 8}).text != alone
 
 
 def test_warm_equals_cold_at_every_split(smollm2: Engine, cold_smollm2: Engine) -> None:
@@ -119,7 +119,9 @@ def test_three_hundred_requests_over_a_random_tree_equal_their_solo_answers(
     """The pool is far too small for them, so they wait, are evicted, retracted and resumed."""
     rng = random.Random(5)
     prompts = random_tree(rng, 300, depth=40, longest=120, vocabulary=range(255))
-    params = [{"temperature": 0, "max_tokens": rng.choice([3, 5, 9, 60]), "logprobs": 0} for _ in prompts]
+    params: list[dict[str, Any]] = [
+        {"temperature": 0, "max_tokens": rng.choice([3, 5, 9, 60]), "logprobs": 0} for _ in prompts
+    ]
     with Engine(tiny_path, kv_tokens=4096, prefix_cache=False, **test_modes) as engine:
         solo = [engine.generate(prompt, **param) for prompt, param in zip(prompts, params)]
     with Engine(tiny_path, kv_tokens=180, chunk_tokens=64, max_running=16, **test_modes) as engine:
@@ -151,7 +153,7 @@ def test_requests_that_do_not_fit_together_all_end_with_their_solo_text(
 ) -> None:
     """R28 (b), and (a): a request that wants more than the pool is capped and ends with `length`."""
     prompts = [f"{name} walked into the forest and" for name in ("Anna", "Boris", "Clara")]
-    params = GREEDY | {"max_tokens": 60}
+    params: dict[str, Any] = GREEDY | {"max_tokens": 60}
     with Engine(smollm2_path, kv_tokens=150, **test_modes) as engine:
         for one, prompt in zip(engine.generate(prompts, **params), prompts):
             assert_same(one, cold_smollm2.generate(prompt, **params))

@@ -7,6 +7,12 @@ from typing import Any
 
 import pytest
 
+from sapwood.managers.messages import Finish, TextChunk, TokenLogprob
+from sapwood.managers.results import Completion
+from sapwood.managers.server.openai_bodies import CompletionBody
+from sapwood.managers.server.openai_text import TextAnswers
+from sapwood.managers.server.usage import PromptDetails, Usage
+
 USER = [{"role": "user", "content": "hi"}]
 TEXT = "Once upon a time, é🚲 the end."
 USAGE = {
@@ -119,6 +125,30 @@ async def test_completion_logprobs_are_parallel_lists(client):
     parts = [chunk["choices"][0]["logprobs"] for chunk in chunks]
     for name, values in whole.items():
         assert [value for part in parts for value in part[name]] == values
+
+
+def test_text_offsets_count_a_character_of_several_tokens_once():
+    def tokens(*pieces: bytes) -> list[TokenLogprob]:
+        return [TokenLogprob(i, piece.decode("utf-8", "replace"), piece, -0.5, []) for i, piece in enumerate(pieces)]
+
+    prompt = tokens(b"a", b"\xf0\x9f", b"\x9a\xb2b", b"\xc5")
+    completion = tokens(b"\xf0\x9f\x9a", b"\xb2", b"c", b"\xff", b"d")
+    text, offsets = "a🚲b\ufffd🚲c\ufffdd", [0, 1, 1, 3, 4, 4, 5, 6, 7]
+    body = CompletionBody(prompt="a", logprobs=0, echo=True)
+    end = Finish("length")
+    joined = Completion(
+        index=0, text=text, token_ids=[], finish=end, logprobs=completion, prompt_logprobs=prompt,
+        prompt_tokens=4, cached_tokens=0, completion_tokens=5,
+    )  # fmt: skip
+    whole = TextAnswers(body, "m", "id").whole([[joined]], Usage(0, 0, 0, PromptDetails(0)))
+    assert whole.choices[0].logprobs.text_offset == offsets
+    answers = TextAnswers(body, "m", "id")
+    streamed = []
+    for i, token in enumerate(completion):
+        chunk = TextChunk("id", 0, "", [0], 4, 0, i, [token], None if i else prompt, None)
+        [event] = answers.events(0, chunk)
+        streamed += json.loads(event)["choices"][0]["logprobs"]["text_offset"]
+    assert streamed == offsets
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -21,7 +21,7 @@ from sapwood.runtime.text.pre_tokenizers import RULES
 from sapwood.runtime.weights.gguf import GGUFFile
 
 if TYPE_CHECKING:
-    import llama_cpp
+    import llama_cpp  # pyright: ignore[reportMissingImports]
 
 CODE = (
     'def f(x: int) -> str:\n    """Doc."""\n\treturn f"{x:>10}" + \'a\' * 3  # n²\n\n\nprint(f(10_000), 0xFF, 1e-9)\r\n'
@@ -109,7 +109,7 @@ def write_vocab_file(path: Path, metadata: dict[str, Any]) -> None:
 
 
 def open_vocab(path: Path) -> llama_cpp.Llama:
-    import llama_cpp
+    import llama_cpp  # pyright: ignore[reportMissingImports]
 
     return llama_cpp.Llama(model_path=str(path), vocab_only=True, verbose=False)
 
@@ -130,7 +130,7 @@ def _record(model: llama_cpp.Llama, texts: list[str]) -> dict[str, Any]:
 
 
 def main(smollm2: Path) -> None:
-    import llama_cpp
+    import llama_cpp  # pyright: ignore[reportMissingImports]
 
     texts = corpus()
     metadata = GGUFFile(smollm2).metadata

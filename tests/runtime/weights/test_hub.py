@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -125,8 +127,8 @@ def test_a_full_disk_is_named_with_what_is_needed(
 
 
 def _tiny_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    usage = hub.shutil.disk_usage(path)._replace(free=10**8)
-    monkeypatch.setattr(hub.shutil, "disk_usage", lambda _: usage)
+    usage = shutil.disk_usage(path)._replace(free=10**8)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     return path
 
 
@@ -136,7 +138,7 @@ def test_a_disk_that_fills_up_while_extracting_leaves_nothing(
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(hub.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ModelError, match="not enough disk space"):
         fetch(model, tmp_path)
     assert left_over(tmp_path) == ["index"]
