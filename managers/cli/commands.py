@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ...runtime.errors import SapwoodError
 from ..errors import ConfigError, InvalidRequest
@@ -32,9 +35,10 @@ def run_command(arguments: argparse.Namespace, began: float) -> int:
 def _run(arguments: argparse.Namespace, began: float) -> int:
     match arguments.command:
         case "serve":
-            from .serve import serve
+            with _stoppable():
+                from .serve import serve
 
-            return serve(arguments, began)
+                return serve(arguments, began)
         case "chat":
             from .chat import chat
 
@@ -53,3 +57,18 @@ def _run(arguments: argparse.Namespace, began: float) -> int:
             return bench(arguments)
         case other:
             raise ValueError(f"no code for the command {other!r}")
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM and SIGINT end the process with code 0, as the server does that later takes them over.
+
+    Until then there is nothing to clear away.
+    """
+    stops = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: os._exit(0)) for number in stops]
+    try:
+        yield
+    finally:
+        for number, handler in zip(stops, before, strict=True):
+            signal.signal(number, handler)

@@ -80,7 +80,7 @@ def config_of(arguments: argparse.Namespace) -> EngineConfig:
     except ConfigError as error:
         message = str(error)
         for name in given:
-            message = message.replace(name, option_name(name)) if message.startswith(name) else message
+            message = message.replace(name, option_name(name), 1) if message.startswith(name) else message
         raise ConfigError(message) from None
 
 

