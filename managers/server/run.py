@@ -6,6 +6,7 @@ It must never leave a child process or the port behind, nor an open request with
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 from collections.abc import Callable, Coroutine
@@ -22,6 +23,7 @@ from .state import ServerState
 log = logger("server")
 
 _BACKLOG = 1024
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class PortTaken(SapwoodError):
@@ -62,6 +64,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        loop.set_exception_handler(_Complaints())
         runner = make_runner(self.state)
         await runner.setup()
         site = web.SockSite(runner, self._listener, backlog=_BACKLOG)
@@ -111,3 +114,19 @@ class Server:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return False
+
+
+class _Complaints:
+    """An event loop's exception handler. A lack of file descriptors, which the loop reports once for every waiting
+    connection (asyncio, Python 3.11), is one line per second."""
+
+    def __init__(self) -> None:
+        self._last = -1.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in _EXHAUSTED):
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._last + 1:
+            self._last = loop.time()
+            log.error("cannot accept connections: %s", error.strerror)

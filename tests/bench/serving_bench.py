@@ -1,7 +1,8 @@
-"""Starts real servers and measures them: `python tests/bench/serving_bench.py sharing` or `... startup`.
+"""Starts real servers and measures them: `python tests/bench/serving_bench.py sharing`, `... startup`, `... overhead`.
 
 sharing: the few-shot workload on a server and on the same server with `--no-prefix-cache`, turn by turn, and how many
 prompt tokens were computed beside the distinct ones. startup: from `sapwood serve` to the first answered request.
+overhead: the scheduler's own time beside the worker's, at 64 running requests.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 
+COMPUTED = 'sapwood_tokens_total{kind="computed"}'
 SAPWOOD = [sys.executable, "-m", "sapwood"]
 
 
@@ -53,11 +55,11 @@ def post(url: str, body: dict) -> dict:
         return json.load(answer)
 
 
-def computed_tokens(url: str) -> float:
-    """How many tokens the server has computed since its start."""
+def metric(url: str, name: str) -> float:
+    """The value of one line of /metrics, by its name and labels."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
-        found = re.search(r'^sapwood_tokens_total{kind="computed"} (\S+)$', answer.read().decode(), re.MULTILINE)
-    assert found, "/metrics does not count computed tokens"
+        found = re.search(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.MULTILINE)
+    assert found, f"/metrics has no {name}"
     return float(found[1])
 
 
@@ -69,9 +71,9 @@ def sharing(scale: float) -> None:
     with served() as (url, _):
         prefix = [1000 + i for i in range(1000)]
         prompts = [prefix + [5000 + 24 * i + j for j in range(24)] for i in range(64)]
-        before = computed_tokens(url)
+        before = metric(url, COMPUTED)
         post(f"{url}/v1/completions", {"prompt": prompts, "max_tokens": 1, "temperature": 0})
-        computed = computed_tokens(url) - before
+        computed = metric(url, COMPUTED) - before
         distinct = len(prefix) + sum(len(prompt) - len(prefix) for prompt in prompts)
         print(f"prompt tokens computed: {computed:.0f}; distinct: {distinct}; ratio {computed / distinct:.3f}")
 
@@ -94,6 +96,19 @@ def startup(times: int) -> None:
     print(next(line for line in spent.splitlines() if "ready in" in line).strip())
 
 
+def overhead() -> None:
+    """64 completions of 64 tokens at once; planning happens while the worker computes, so it costs the less of both."""
+    with served() as (url, _):
+        prompts = [[1000 + 100 * i + j for j in range(32)] for i in range(64)]
+        post(f"{url}/v1/completions", {"prompt": prompts, "max_tokens": 64, "ignore_eos": True, "temperature": 0})
+        planning, steps = metric(url, "sapwood_plan_seconds_total"), metric(url, "sapwood_step_seconds_total")
+        count = metric(url, "sapwood_steps_total")
+        print(
+            f"{count:.0f} steps: {planning / count * 1e3:.2f} ms of planning beside {steps / count * 1e3:.1f} ms of work"
+        )
+        print(f"ratio {planning / steps:.4f}")
+
+
 def _timed(command: list[str]) -> float:
     began = time.perf_counter()
     subprocess.run(command, check=True)
@@ -102,11 +117,16 @@ def _timed(command: list[str]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["sharing", "startup"])
+    parser.add_argument("what", choices=["sharing", "startup", "overhead"])
     parser.add_argument("--scale", type=float, default=1.0, help="of the sharing workload (default: 1.0)")
     parser.add_argument("--times", type=int, default=5, help="starts to measure (default: 5)")
     arguments = parser.parse_args()
-    sharing(arguments.scale) if arguments.what == "sharing" else startup(arguments.times)
+    if arguments.what == "sharing":
+        sharing(arguments.scale)
+    elif arguments.what == "startup":
+        startup(arguments.times)
+    else:
+        overhead()
 
 
 if __name__ == "__main__":
