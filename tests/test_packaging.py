@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -18,7 +19,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from a copy of the sources (a build leaves folders behind)."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(source)], check=True)
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__"))
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(source)]
     subprocess.run(command, check=True, capture_output=True)
     return next(folder.glob("*.whl"))

@@ -103,9 +103,8 @@ def overhead() -> None:
         post(f"{url}/v1/completions", {"prompt": prompts, "max_tokens": 64, "ignore_eos": True, "temperature": 0})
         planning, steps = metric(url, "sapwood_plan_seconds_total"), metric(url, "sapwood_step_seconds_total")
         count = metric(url, "sapwood_steps_total")
-        print(
-            f"{count:.0f} steps: {planning / count * 1e3:.2f} ms of planning beside {steps / count * 1e3:.1f} ms of work"
-        )
+        plan_ms, work_ms = planning / count * 1e3, steps / count * 1e3
+        print(f"{count:.0f} steps, each {plan_ms:.2f} ms of planning beside {work_ms:.1f} ms of work")
         print(f"ratio {planning / steps:.4f}")
 
 

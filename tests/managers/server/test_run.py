@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -90,6 +91,19 @@ async def test_a_dead_engine_answers_everyone_and_ends_the_server_with_code_1(fr
         response = await request
         assert response.status == 500
         assert "SIGKILL" in (await response.json())["error"]["message"]
+
+
+async def test_a_lack_of_file_descriptors_is_one_line_and_other_complaints_are_whole(front, caplog):
+    async with running(front) as (_, _, _, ready):
+        await ready.wait()
+        loop = asyncio.get_running_loop()
+        for _ in range(1000):
+            error = OSError(errno.EMFILE, "Too many open files")
+            loop.call_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
+        loop.call_exception_handler({"message": "something else", "exception": OSError("else")})
+    lack, other = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert (lack.getMessage(), lack.exc_info) == ("cannot accept connections: Too many open files", None)
+    assert other.exc_info
 
 
 async def test_a_model_that_cannot_be_loaded_ends_the_server_with_code_1(front):
