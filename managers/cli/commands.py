@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 
 from ...runtime.errors import SapwoodError
 from ..errors import ConfigError, InvalidRequest
@@ -17,6 +18,8 @@ INTERRUPTED = 130
 
 def run_command(arguments: argparse.Namespace, began: float) -> int:
     """The exit code: 0 done, 1 failed, 2 wrong options. `began`: when the process's own work began (perf_counter)."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a model may write what the terminal's encoding does not have
     try:
         return _run(arguments, began)
     except (ConfigError, InvalidRequest) as error:
@@ -27,7 +30,9 @@ def run_command(arguments: argparse.Namespace, began: float) -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # which says that the reader of our output has gone, as `head` does
+            print(f"sapwood {arguments.command}: {error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import sys
 from contextlib import contextmanager
 
@@ -116,3 +118,30 @@ def test_pull_prints_the_path_of_the_model(smollm2_path, capsys):
     assert capsys.readouterr().out.strip() == str(smollm2_path)
     assert main(["pull", "no-such-model"]) == 1
     assert "no-such-model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("action", "encoding", "expected"),
+    [
+        ("print('é🚲')", "latin-1", (0, "é?\n".encode("latin-1"), b"")),
+        ("raise OSError(28, 'No space left on device')", "utf-8", (1, b"", b"[Errno 28] No space left on device\n")),
+        ("raise BrokenPipeError", "utf-8", (1, b"", b"")),
+    ],
+)
+def test_output_that_cannot_be_written_is_no_traceback(action, encoding, expected):
+    """The command is replaced by something that writes."""
+    code = f"""
+import sys
+import sapwood.managers.cli.pull as pull
+
+def act(_arguments):
+    {action}
+    return 0
+
+pull.pull = act
+from sapwood.__main__ import main
+sys.exit(main(["pull"]))
+"""
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr.removeprefix(b"sapwood pull: ")) == expected

@@ -11,6 +11,7 @@ from sapwood.__main__ import main
 from sapwood.managers.cli.options import config_of, sampling_of
 from sapwood.managers.cli.parser import parse
 from sapwood.managers.config import EngineConfig
+from sapwood.managers.errors import ConfigError
 from sapwood.managers.params import GenerateRequest
 from sapwood.managers.server.run import bind
 
@@ -118,3 +119,8 @@ def test_help_needs_none_of_the_heavy_libraries():
     assert done.stderr.strip() == "[]"
     for command in ("serve", "chat", "generate", "pull", "bench"):
         assert f"    {command} " in done.stdout
+
+
+def test_only_the_options_name_is_respelled_in_a_refusal():
+    with pytest.raises(ConfigError, match=r"^--model must name a model"):
+        config_of(parse(["serve", "--model", ""]))
