@@ -10,7 +10,8 @@ from .bodies import struct_from
 from .errors import ConfigError, InvalidRequest
 
 SCHEDULES = ("lpm", "fcfs")
-ATTENTION_BACKENDS = ("auto", "torch")
+ATTENTION_BACKENDS = ("auto", "cpu", "torch")
+QUANTIZATIONS = ("none", "q8_0", "q4_0")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -24,6 +25,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     chunk_tokens: the token budget of a step, and so the largest prefill chunk.
     max_running, max_queue: sequences computed at once, and sequences that may wait behind them.
     max_context: most tokens of prompt + completion; 0 means what the model was trained for.
+    attention_backend: what computes: "cpu" (the compiled kernels), "torch", or "auto": the kernels where they can.
+    quantize: "q8_0" or "q4_0": the kernels quantize plain (unquantized) weights to this when they load them.
     schedule: order of the queue: "lpm" (longest cached prefix first, with ageing) or "fcfs" (arrival).
     audit, poison_freed: test modes: prove the books after every step; fill freed slots with NaN.
     """
@@ -39,6 +42,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prefix_cache: bool = True
     schedule: str = "lpm"
     attention_backend: str = "auto"
+    quantize: str = "none"
     dtype: str = "auto"
     kv_dtype: str = "auto"
     log_level: str = "info"
@@ -76,6 +80,7 @@ _RANGES = (
 _CHOICES = (
     ("schedule", SCHEDULES),
     ("attention_backend", ATTENTION_BACKENDS),
+    ("quantize", QUANTIZATIONS),
     ("dtype", DTYPES),
     ("kv_dtype", DTYPES),
     ("log_level", LOG_LEVELS),

@@ -163,6 +163,7 @@ class Front:
             dtype=config.dtype,
             kv_dtype=config.kv_dtype,
             attention_backend=config.attention_backend,
+            quantize=config.quantize,
             threads=config.threads,
             kv_tokens=config.kv_tokens,
             kv_memory_fraction=config.kv_memory_fraction,

@@ -58,6 +58,7 @@ class ConfigureWorker(Message, frozen=True):
     dtype: str
     kv_dtype: str
     attention_backend: str
+    quantize: str
     threads: int
     kv_tokens: int
     kv_memory_fraction: float
@@ -256,6 +257,13 @@ class SlotWrite(Part, frozen=True):
     slots: bytes
 
 
+class SharedSlots(Part, frozen=True):
+    """These entries of the step (by number) have the same slots for their first `length` positions."""
+
+    entries: list[int]
+    length: int
+
+
 class StepPlan(Message, frozen=True):
     """Scheduler to worker: everything that one step does, in this order.
 
@@ -271,7 +279,8 @@ class StepPlan(Message, frozen=True):
     7. Where the row has a score_start: log-probabilities of the prompt tokens at positions p >= score_start with
        starts[b] <= p - 1 < starts[b] + lengths[b].
 
-    All arrays are packed int32 (`sample`: one byte each). Plans are executed strictly in order.
+    All arrays are packed int32 (`sample`: one byte each). Plans are executed strictly in order. `shared` names groups of
+    entries, each in one at most, whose shared K/V a backend may read once for all; results do not depend on it.
     """
 
     step: int
@@ -285,6 +294,7 @@ class StepPlan(Message, frozen=True):
     slots: bytes
     sample: bytes
     poison: bytes = b""
+    shared: list[SharedSlots] = []
 
 
 class TopLogprobs(Part, frozen=True):

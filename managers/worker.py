@@ -47,10 +47,13 @@ def serve(child: Child) -> None:
         dtype=config.dtype,
         kv_dtype=config.kv_dtype,
         attention_backend=config.attention_backend,
+        quantize=config.quantize,
         threads=config.threads,
         kv_tokens=config.kv_tokens,
         kv_memory_fraction=config.kv_memory_fraction,
     )
+    if executor.note:
+        child.log.warning("torch computes instead of the CPU kernels: %s", executor.note)
     info = _describe(executor)
     child.log.info(
         "loaded %s: %.1fM parameters, %s, %.2f GiB, %d threads",
@@ -88,25 +91,20 @@ def _top(top: TopTokens) -> TopLogprobs:
 def _describe(executor: Executor) -> ModelInfo:
     import torch
 
-    model, pool = executor.model, executor.pool
-    weights = model.parameters()
+    runner = executor.runner
     return ModelInfo(
-        architecture=model.config.architecture,
-        parameters=sum(weight.numel() for weight in weights),
-        weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
-        vocab_size=model.config.vocab_size,
-        model_context=model.config.max_context,
-        total_slots=pool.slots,
-        kv_bytes=pool.nbytes,
-        attention_backend=executor.attention.name,
-        dtype=_name(model.dtype),
-        kv_dtype=_name(pool.dtype),
+        architecture=runner.config.architecture,
+        parameters=runner.parameters,
+        weight_bytes=runner.weight_bytes,
+        vocab_size=runner.config.vocab_size,
+        model_context=runner.config.max_context,
+        total_slots=runner.pool.slots,
+        kv_bytes=runner.pool.nbytes,
+        attention_backend=runner.backend,
+        dtype=runner.dtype,
+        kv_dtype=str(runner.pool.dtype).removeprefix("torch."),
         threads=torch.get_num_threads(),
     )
-
-
-def _name(dtype: object) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .attention.base import Attention, AttentionBatch
-from .attention.registry import backend_named
+from .backends import load_runner
 from .errors import ModelError, UnsupportedModel
 from .kv_pool import KVPool, slots_that_fit
-from .model.decoder import Decoder
-from .model.loading import load_model
+from .model.config import ModelConfig
+from .runner import ModelStep, Runner, SharedPrefix
 from .sampler import NOT_FINITE, ChosenLogprob, SamplingState, TopTokens, sample, token_logprobs
 from .step import RowOpening, ScoredRun, Step, StepOutput, unpack
 
@@ -47,16 +46,31 @@ class _Entries:
     bounds: np.ndarray
 
 
+@dataclass(frozen=True)
+class _ScoredSpan:
+    """Prompt positions of one entry, from `first` on, whose tokens `targets` are to be scored.
+
+    base: the row of the step whose hidden state predicts position `first`; the next ones follow it.
+    """
+
+    entry: int
+    first: int
+    base: int
+    targets: np.ndarray
+    top: int
+
+
 class Executor:
     """A model with its KV pool and the rows' tables. Not for use from several threads."""
 
-    def __init__(
-        self, model: Decoder, pool: KVPool, attention: Attention, *, max_running: int, max_context: int
-    ) -> None:
-        """max_running: rows; max_context: tokens that a row's sequence may have at most."""
-        self.model = model
-        self.pool = pool
-        self.attention = attention
+    def __init__(self, runner: Runner, *, max_running: int, max_context: int, note: str = "") -> None:
+        """max_running: rows; max_context: tokens that a row's sequence may have at most.
+
+        note: why a better backend is not used, for the log.
+        """
+        self.runner = runner
+        self.pool = runner.pool
+        self.note = note
         self.max_context = max_context
         self._slot_table = np.zeros((max_running, max_context), np.int32)
         self._rows: dict[int, _Row] = {}
@@ -68,10 +82,15 @@ class Executor:
         entries = self._entries(step)
         if not len(entries.rows):
             return StepOutput(np.empty(0, np.int32), [], [])
-        hidden = self._forward(entries, self._token_ids(step, entries))
+        sampling = np.flatnonzero(np.frombuffer(step.sample, np.uint8))
+        spans = self._scored_runs(entries)
+        last = entries.bounds[1:][sampling] - 1
+        wanted = np.unique(np.concatenate([last, *(span.base + np.arange(len(span.targets)) for span in spans)]))
+        hidden = self._forward(step, entries, wanted.astype(np.int32))
         token_ids = np.full(len(entries.rows), -1, np.int32)
-        logprobs = self._sample(np.frombuffer(step.sample, np.uint8), entries, hidden, token_ids)
-        scored = self._score(entries, hidden, token_ids)
+        of_last = hidden if len(wanted) == len(last) else hidden[np.searchsorted(wanted, last)]
+        logprobs = self._sample(sampling, entries, of_last, token_ids)
+        scored = self._score(spans, hidden, wanted, token_ids)
         return StepOutput(token_ids, logprobs, scored)
 
     # --- the rows ---------------------------------------------------------------------------------------------------
@@ -94,7 +113,7 @@ class Executor:
             opening.stop_ids,
             prompt_ids,
             unpack(opening.output_ids),
-            self.model.config.vocab_size,
+            self.runner.config.vocab_size,
         )
         return _Row(state, prompt_ids, opening.score_start, opening.score_top)
 
@@ -108,48 +127,39 @@ class Executor:
         return _Entries(rows, starts, lengths, slots, bounds)
 
     def _token_ids(self, step: Step, entries: _Entries) -> np.ndarray:
-        """The step's token ids, int64 [tokens], with each row's last sample in place of -1."""
-        token_ids = unpack(step.token_ids).astype(np.int64)
+        """The step's token ids, int32 [tokens], with each row's last sample in place of -1."""
+        token_ids = unpack(step.token_ids)
         if (token_ids < 0).any():
-            last = np.array([self._rows[row].last_token for row in entries.rows.tolist()])
+            last = np.array([self._rows[row].last_token for row in entries.rows.tolist()], np.int32)
             token_ids = np.where(token_ids < 0, np.repeat(last, entries.lengths), token_ids)
         return token_ids
 
     # --- the forward pass -------------------------------------------------------------------------------------------
 
-    def _forward(self, entries: _Entries, token_ids: np.ndarray) -> Tensor:
-        """The hidden states of all of the step's tokens, [tokens, width]."""
+    def _forward(self, step: Step, entries: _Entries, wanted: np.ndarray) -> Tensor:
+        """The hidden states of the tokens `wanted` (rows of the step, ascending): [wanted, width]."""
         ends = entries.starts + entries.lengths
         offsets = entries.starts - entries.bounds[:-1]
-        positions = np.arange(len(token_ids)) + np.repeat(offsets, entries.lengths)
+        token_ids = self._token_ids(step, entries)
+        positions = np.arange(len(token_ids), dtype=np.int32) + np.repeat(offsets, entries.lengths)
         kv_indices = [self._slot_table[row, :end] for row, end in zip(entries.rows.tolist(), ends.tolist())]
-        self.attention.plan(AttentionBatch(entries.bounds, _bounds(ends), np.concatenate(kv_indices)))
-        slots = torch.from_numpy(entries.slots.astype(np.int64))
-        return self.model.hidden(
-            torch.from_numpy(token_ids), torch.from_numpy(positions), _PooledAttention(self.pool, self.attention, slots)
+        model_step = ModelStep(
+            token_ids=token_ids,
+            positions=positions,
+            slots=entries.slots,
+            qo_indptr=entries.bounds,
+            kv_indptr=_bounds(ends),
+            kv_indices=np.concatenate(kv_indices),
+            output_rows=wanted,
+            shared=[SharedPrefix(run.entries, run.length) for run in step.shared],
         )
+        return self.runner.forward(model_step)
 
     # --- what is asked of the hidden states ---------------------------------------------------------------------------
 
-    def _sample(
-        self, wanted: np.ndarray, entries: _Entries, hidden: Tensor, token_ids: np.ndarray
-    ) -> list[ChosenLogprob]:
-        """Samples for the entries marked in `wanted`, into `token_ids`, from the last hidden state of each."""
-        sampling = np.flatnonzero(wanted)
-        if not len(sampling):
-            return []
-        rows = [self._rows[row] for row in entries.rows[sampling].tolist()]
-        last = torch.from_numpy(entries.bounds[1:][sampling].astype(np.int64) - 1)
-        logits = self.model.logits(hidden.index_select(0, last))
-        choice = sample(logits, [row.state for row in rows], (entries.starts + entries.lengths)[sampling])
-        token_ids[sampling] = choice.token_ids
-        for row, token_id in zip(rows, choice.token_ids.tolist(), strict=True):
-            row.last_token = max(token_id, 0)  # after a failure any token will do: what follows it is dropped
-        return [ChosenLogprob(int(sampling[one.row]), one.logprob, one.top) for one in choice.logprobs]
-
-    def _score(self, entries: _Entries, hidden: Tensor, token_ids: np.ndarray) -> list[ScoredRun]:
-        """Log-probabilities of the wanted prompt tokens. An entry whose logits are not finite is marked instead."""
-        scored: list[ScoredRun] = []
+    def _scored_runs(self, entries: _Entries) -> list[_ScoredSpan]:
+        """What is to be scored in this step."""
+        spans: list[_ScoredSpan] = []
         for entry, row_number in enumerate(entries.rows.tolist()):
             row = self._rows[row_number]
             if row.score_start is None:
@@ -157,14 +167,38 @@ class Executor:
             start = int(entries.starts[entry])
             first = max(row.score_start, start + 1)
             end = min(start + int(entries.lengths[entry]) + 1, len(row.prompt_ids))
-            if first >= end:
-                continue
-            base = int(entries.bounds[entry]) + first - 1 - start  # the hidden state that predicts position `first`
-            run = self._scored_run(hidden[base : base + end - first], row.prompt_ids[first:end], row.score_top)
+            if first < end:
+                base = int(entries.bounds[entry]) + first - 1 - start  # the hidden state that predicts `first`
+                spans.append(_ScoredSpan(entry, first, base, row.prompt_ids[first:end], row.score_top))
+        return spans
+
+    def _sample(
+        self, sampling: np.ndarray, entries: _Entries, hidden: Tensor, token_ids: np.ndarray
+    ) -> list[ChosenLogprob]:
+        """Samples for the entries `sampling`, into `token_ids`, from the last hidden state of each."""
+        if not len(sampling):
+            return []
+        rows = [self._rows[row] for row in entries.rows[sampling].tolist()]
+        logits = self.runner.logits(hidden)
+        choice = sample(logits, [row.state for row in rows], (entries.starts + entries.lengths)[sampling])
+        token_ids[sampling] = choice.token_ids
+        for row, token_id in zip(rows, choice.token_ids.tolist(), strict=True):
+            row.last_token = max(token_id, 0)  # after a failure any token will do: what follows it is dropped
+        return [ChosenLogprob(int(sampling[one.row]), one.logprob, one.top) for one in choice.logprobs]
+
+    def _score(self, spans: list[_ScoredSpan], hidden: Tensor, places: np.ndarray, token_ids: np.ndarray) -> list[ScoredRun]:
+        """Log-probabilities of the wanted prompt tokens. An entry whose logits are not finite is marked instead.
+
+        hidden: rows whose numbers in the step are `places`.
+        """
+        scored: list[ScoredRun] = []
+        for span in spans:
+            at = int(np.searchsorted(places, span.base))
+            run = self._scored_run(hidden[at : at + len(span.targets)], span.targets, span.top)
             if run is None:
-                token_ids[entry] = NOT_FINITE
+                token_ids[span.entry] = NOT_FINITE
             else:
-                scored.append(ScoredRun(entry, first, *run))
+                scored.append(ScoredRun(span.entry, span.first, *run))
         return scored
 
     def _scored_run(self, hidden: Tensor, targets: np.ndarray, top: int) -> tuple[list[float], list[TopTokens]] | None:
@@ -173,24 +207,11 @@ class Executor:
         for start in range(0, len(targets), SCORE_PIECE):
             piece = targets[start : start + SCORE_PIECE]
             values, likeliest = token_logprobs(
-                self.model.logits(hidden[start : start + SCORE_PIECE]), piece, [top] * len(piece)
+                self.runner.logits(hidden[start : start + SCORE_PIECE]), piece, [top] * len(piece)
             )
             logprobs += values
             tops += likeliest
         return (logprobs, tops) if np.isfinite(logprobs).all() else None
-
-
-@dataclass(frozen=True)
-class _PooledAttention:
-    """Attention of one step: every layer's K and V go to the pool before any query reads from it."""
-
-    pool: KVPool
-    attention: Attention
-    slots: Tensor
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.pool.store(layer, self.slots, k, v)
-        return self.attention.run(layer, q)
 
 
 def _bounds(counts: np.ndarray) -> np.ndarray:
@@ -206,6 +227,7 @@ def load_executor(
     dtype: str = "auto",
     kv_dtype: str = "auto",
     attention_backend: str = "auto",
+    quantize: str = "none",
     threads: int = 0,
     kv_tokens: int = 0,
     kv_memory_fraction: float = 0.3,
@@ -214,22 +236,27 @@ def load_executor(
 
     max_context: 0, or one above the model's own or the pool's size, means the lower of those two.
     dtype: float32, bfloat16, float16, or auto (float32). kv_dtype: the same, auto following dtype.
+    attention_backend: "cpu" (the compiled kernels; weights stay as they are stored, arithmetic is float32), "torch", or
+    auto: the kernels where they can run this. quantize: "q8_0" or "q4_0" quantizes plain matrices for the kernels.
     threads: 0 leaves torch's own choice. kv_tokens: slots; 0 takes `kv_memory_fraction` of the available memory.
     Raises ModelError or UnsupportedModel with a sentence for the user.
     """
     weight_dtype = _dtype_named(dtype, "dtype", torch.float32)
     pool_dtype = _dtype_named(kv_dtype, "kv_dtype", weight_dtype)
-    backend = backend_named(attention_backend)
     if threads:
         torch.set_num_threads(threads)
-    model = load_model(path, weight_dtype)
-    slots = slots_that_fit(model.config, pool_dtype, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction)
-    try:
-        pool = KVPool(model.config, slots, pool_dtype)
-    except MemoryError:
-        raise ModelError(f"the system refuses the memory for a KV pool of {slots} tokens") from None
-    context = min(max_context or model.config.max_context, model.config.max_context, slots)
-    return Executor(model, pool, backend(model.config, pool), max_running=max_running, max_context=context)
+
+    def make_pool(config: ModelConfig) -> KVPool:
+        slots = slots_that_fit(config, pool_dtype, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction)
+        try:
+            return KVPool(config, slots, pool_dtype)
+        except MemoryError:
+            raise ModelError(f"the system refuses the memory for a KV pool of {slots} tokens") from None
+
+    runner, note = load_runner(path, make_pool, dtype=weight_dtype, backend=attention_backend, quantize=quantize)
+    limit = runner.config.max_context
+    context = min(max_context or limit, limit, runner.pool.slots)
+    return Executor(runner, max_running=max_running, max_context=context, note=note)
 
 
 def _dtype_named(name: str, option: str, automatic: torch.dtype) -> torch.dtype:

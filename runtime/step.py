@@ -49,6 +49,15 @@ class RowSlots(Protocol):
     def slots(self) -> bytes: ...
 
 
+class SharedSlots(Protocol):
+    """Entries of the step whose sequences begin with the same `length` slots."""
+
+    @property
+    def entries(self) -> Sequence[int]: ...
+    @property
+    def length(self) -> int: ...
+
+
 class Step(Protocol):
     """One step of B entries, executed in the order of the attributes; `managers.messages.StepPlan` says it in full.
 
@@ -76,6 +85,8 @@ class Step(Protocol):
     def slots(self) -> bytes: ...
     @property
     def sample(self) -> bytes: ...
+    @property
+    def shared(self) -> Sequence[SharedSlots]: ...
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..config import ATTENTION_BACKENDS, DTYPES, LOG_LEVELS, SCHEDULES, EngineConfig
+from ..config import ATTENTION_BACKENDS, DTYPES, LOG_LEVELS, QUANTIZATIONS, SCHEDULES, EngineConfig
 from ..errors import ConfigError
 
 DEFAULT_HOST = "127.0.0.1"
@@ -22,7 +22,8 @@ def add_model_options(parser: argparse.ArgumentParser, log_level: str) -> None:
     group = parser.add_argument_group("model and machine")
     _option(group, "model", "NAME", "the alias smollm2, a .gguf file, a Hugging Face directory, or a hub id")
     _option(group, "threads", "N", "CPU threads of the worker; 0: as many as its libraries choose")
-    _option(group, "attention_backend", None, "what computes attention", ATTENTION_BACKENDS)
+    _option(group, "attention_backend", None, "what computes: compiled kernels (cpu), or torch", ATTENTION_BACKENDS)
+    _option(group, "quantize", None, "quantize unquantized weights when loading them", QUANTIZATIONS)
     _option(group, "dtype", None, "type of the weights and of the arithmetic", DTYPES)
     _option(group, "kv_dtype", None, "type of the KV pool", DTYPES)
     group.add_argument(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..messages import OpenRow, SlotWrite, StepPlan, pack_ids
+from ...radix.sharing import shared_runs
+from ..messages import OpenRow, SharedSlots, SlotWrite, StepPlan, pack_ids
 from .request import Request
 
 
@@ -76,6 +77,7 @@ class PlanBuilder:
             slots=_concatenated(slots),
             sample=bytes(entry.samples for entry in entries),
             poison=pack_ids(poison),
+            shared=_shared(entries),
         )
         return plan, entries
 
@@ -93,6 +95,12 @@ def _open_row(request: Request) -> OpenRow:
         score_start=request.next_score,
         score_top=request.score_top,
     )
+
+
+def _shared(entries: list[Entry]) -> list[SharedSlots]:
+    leases = [entry.request.lease for entry in entries if entry.request.lease is not None]
+    runs = shared_runs(leases, [entry.start for entry in entries])
+    return [SharedSlots(run.members, run.length) for run in runs]
 
 
 def _concatenated(arrays: list[np.ndarray]) -> bytes:

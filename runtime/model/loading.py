@@ -32,22 +32,26 @@ def load_model(path: Path | str, dtype: torch.dtype) -> Decoder:
     Raises ModelError naming the tensor that is missing, unexpected or of the wrong shape.
     """
     checkpoint = open_checkpoint(path)
-    if isinstance(checkpoint, GGUFCheckpoint):
-        config = config_from_gguf(checkpoint.file)
-    else:
-        config = config_from_hf(Path(path))
+    config = config_of(checkpoint, path)
     family = family_of(config.architecture)
-    specs = _checked_specs(checkpoint, family, config)
+    specs = checked_specs(checkpoint, family, config)
     parts = _read_parts(checkpoint, family, specs, dtype)
     factors = checkpoint.read(ROPE_FACTORS) if config.rope.scaling == "factors" else None
     return _assemble(config, parts, rope_frequencies(config.rope, config.head_dim, factors))
+
+
+def config_of(checkpoint: Checkpoint, path: Path | str) -> ModelConfig:
+    """What the checkpoint opened from `path` says about its model."""
+    if isinstance(checkpoint, GGUFCheckpoint):
+        return config_from_gguf(checkpoint.file)
+    return config_from_hf(Path(path))
 
 
 def _name(checkpoint: Checkpoint, spec: TensorSpec) -> str:
     return spec.gguf if isinstance(checkpoint, GGUFCheckpoint) else spec.hf
 
 
-def _checked_specs(checkpoint: Checkpoint, family: Family, config: ModelConfig) -> list[TensorSpec]:
+def checked_specs(checkpoint: Checkpoint, family: Family, config: ModelConfig) -> list[TensorSpec]:
     """All tensors wanted. Stops at the first that is missing, so that absurd sizes in a config cost nothing."""
     left = set(checkpoint.names())
     specs: list[TensorSpec] = []

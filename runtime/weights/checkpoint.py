@@ -30,6 +30,10 @@ class Checkpoint(ABC):
         """The row-major shape of a tensor; KeyError if there is none of that name."""
 
     @abstractmethod
+    def dtype(self, name: str) -> torch.dtype:
+        """What the tensor's values are when read without loss: float32 for quantized ones."""
+
+    @abstractmethod
     def read_into(self, name: str, out: torch.Tensor) -> None:
         """Fills `out`, contiguous and of the tensor's size, converting to its dtype. May be called from threads.
 
@@ -56,6 +60,9 @@ class GGUFCheckpoint(Checkpoint):
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.file.tensors[name].shape
+
+    def dtype(self, name: str) -> torch.dtype:
+        return {"F16": torch.float16, "BF16": torch.bfloat16}.get(self.file.tensors[name].type, torch.float32)
 
     def read_into(self, name: str, out: torch.Tensor) -> None:
         flat, start = out.view(-1), 0

@@ -13,7 +13,7 @@ from ..errors import ModelError, UnsupportedModel
 from .checkpoint import Checkpoint
 
 INDEX = "model.safetensors.index.json"
-DTYPES = ("F32", "F16", "BF16")
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 class SafetensorsCheckpoint(Checkpoint):
@@ -24,6 +24,7 @@ class SafetensorsCheckpoint(Checkpoint):
         self.source = str(directory)
         self._shards: dict[str, safe_open] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
+        self._dtypes: dict[str, torch.dtype] = {}
         self.nbytes = 0
         for file_name, promised in _shard_files(directory).items():
             self._add(directory / file_name, promised)
@@ -33,6 +34,9 @@ class SafetensorsCheckpoint(Checkpoint):
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._shapes[name]
+
+    def dtype(self, name: str) -> torch.dtype:
+        return self._dtypes[name]
 
     def read_into(self, name: str, out: torch.Tensor) -> None:
         try:
@@ -59,6 +63,7 @@ class SafetensorsCheckpoint(Checkpoint):
                     f"the tensor {name!r} of {path.name} has type {dtype}; supported types are {', '.join(DTYPES)}"
                 )
             self._shards[name] = shard
+            self._dtypes[name] = DTYPES[dtype]
             self._shapes[name] = tuple(view.get_shape())
             self.nbytes += torch.Size(view.get_shape()).numel() * (4 if dtype == "F32" else 2)
 

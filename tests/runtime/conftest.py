@@ -60,6 +60,7 @@ class Plan:
     token_ids: bytes
     slots: bytes
     sample: bytes
+    shared: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -164,14 +165,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="session")
-def drive(one_thread: None) -> Callable[..., Driver]:
-    """Loads a model into an executor and gives its driver."""
+@pytest.fixture(scope="session", params=["torch", "cpu"])
+def drive(one_thread: None, request: pytest.FixtureRequest) -> Callable[..., Driver]:
+    """Loads a model into an executor and gives its driver; with each backend in turn."""
 
     def start(path: Path, **options: Any) -> Driver:
         from sapwood.runtime.executor import load_executor
 
-        return Driver(load_executor(path, **{"max_running": 32, "kv_tokens": 4096, **options}))
+        defaults = {"max_running": 32, "kv_tokens": 4096, "attention_backend": request.param}
+        return Driver(load_executor(path, **defaults | options))
 
     return start
 
@@ -200,7 +202,7 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Pa
         num_hidden_layers=2,
         num_attention_heads=6,
         num_key_value_heads=2,
-        head_dim=8,
+        head_dim=16,
         max_position_embeddings=512,
         initializer_range=0.3,
         tie_word_embeddings=False,

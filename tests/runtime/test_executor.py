@@ -169,13 +169,22 @@ def test_a_step_without_entries_only_updates_rows(driver: Any) -> None:
     assert not len(driver.step([]).token_ids)
 
 
-@pytest.mark.parametrize(("dtype", "kv_dtype"), [("bfloat16", "auto"), ("float32", "bfloat16"), ("float16", "float32")])
+@pytest.mark.parametrize(
+    ("backend", "dtype", "kv_dtype"),
+    [
+        ("torch", "bfloat16", "auto"),
+        ("torch", "float32", "bfloat16"),
+        ("torch", "float16", "float32"),
+        ("cpu", "float32", "bfloat16"),
+        ("cpu", "float32", "float16"),
+    ],
+)
 def test_other_dtypes_compute_nearly_the_same(
-    drive: Drive, tiny_llama: Path, dtype: str, kv_dtype: str, prompts: list[list[int]]
+    drive: Drive, tiny_llama: Path, backend: str, dtype: str, kv_dtype: str, prompts: list[list[int]]
 ) -> None:
     expected = reference(tiny_llama, prompts[5])
-    driver = drive(tiny_llama, dtype=dtype, kv_dtype=kv_dtype)
-    assert driver.executor.model.dtype == getattr(torch, dtype)
+    driver = drive(tiny_llama, dtype=dtype, kv_dtype=kv_dtype, attention_backend=backend)
+    assert driver.executor.runner.backend == backend
     assert driver.executor.pool.dtype == getattr(torch, dtype if kv_dtype == "auto" else kv_dtype)
     driver.open(0, prompts[5], score_start=1, logprobs=3)
     output = driver.prefill(0, prompts[5], chunk=50)
@@ -190,7 +199,7 @@ def test_unknown_options_are_refused_by_name(tiny_llama: Path) -> None:
         load_executor(tiny_llama, max_running=1, kv_tokens=64, dtype="int8")
     with pytest.raises(UnsupportedModel, match="kv_dtype 'fp8'"):
         load_executor(tiny_llama, max_running=1, kv_tokens=64, kv_dtype="fp8")
-    with pytest.raises(UnsupportedModel, match="no attention backend 'magic' here; there are auto, torch"):
+    with pytest.raises(UnsupportedModel, match="no attention backend 'magic' here; there are auto, cpu, torch"):
         load_executor(tiny_llama, max_running=1, kv_tokens=64, attention_backend="magic")
     with pytest.raises(ModelError, match="KV pool would hold 1 tokens"):
         load_executor(tiny_llama, max_running=1, kv_tokens=1)

@@ -232,11 +232,11 @@ def test_smollm2_knows_the_capital_of_france(smollm2_driver: Any, smollm2_path: 
 
 
 def test_smollm2_from_safetensors_has_the_very_weights_of_the_gguf(
-    smollm2_driver: Any, smollm2_hf: Any, tmp_path: Path
+    smollm2_path: Path, smollm2_hf: Any, tmp_path: Path
 ) -> None:
     smollm2_hf.save_pretrained(tmp_path)
     loaded = load_model(tmp_path, torch.float32)
-    expected = smollm2_driver.executor.model
+    expected = load_model(smollm2_path, torch.float32)
     assert loaded.config.tied_head
     assert loaded.head is loaded.embed
     for one, other in zip(loaded.parameters(), expected.parameters(), strict=True):

@@ -1,0 +1,192 @@
+// Attention over blocks of keys aligned to absolute positions.
+//
+// Per query, whatever it is computed with: scores are chains of fused multiply-adds over the head's dimensions; each
+// block of kKeyBlock keys updates an online softmax (running maximum, sum and weighted values), in order; after every
+// kSegmentBlocks blocks the running state is merged into the query's total, in order. Which queries are computed
+// together, and by whom, changes none of this.
+#pragma once
+
+#include "kernel_table.h"
+#include "rowwise.h"
+
+namespace {
+
+template <class T>
+struct Pool;
+template <>
+struct Pool<float> {
+  static auto load8(const float* p) { return load8_f32(p); }
+};
+struct Half {
+  uint16_t bits;
+};
+struct BFloat {
+  uint16_t bits;
+};
+template <>
+struct Pool<Half> {
+  static auto load8(const Half* p) { return load8_f16(&p->bits); }
+  static F load_vector(const Half* p) { return load_f16(&p->bits); }
+};
+template <>
+struct Pool<BFloat> {
+  static auto load8(const BFloat* p) { return load8_bf16(&p->bits); }
+  static F load_vector(const BFloat* p) { return load_bf16(&p->bits); }
+};
+
+// One block's keys, transposed: keys[tile][dimension][kTileColumns]. Columns past `count` are zero.
+template <class T>
+void load_keys(const T* pool, const int32_t* slots, int64_t count, int64_t slot_stride, int64_t dim, float* keys) {
+  alignas(64) static const T kZeros[256] = {};
+  for (int64_t j = 0; j < count; j += 8) {
+    const T* rows[8];
+    for (int64_t i = 0; i < 8; ++i) rows[i] = j + i < count ? pool + slots[j + i] * slot_stride : kZeros;
+    float* out = keys + j / kTileColumns * dim * kTileColumns + j % kTileColumns;
+    for (int64_t d = 0; d < dim; d += 8)
+      transpose8([&](int i) { return Pool<T>::load8(rows[i] + d); }, out + d * kTileColumns, kTileColumns);
+  }
+  for (int64_t j = (count + 7) / 8 * 8; j % kTileColumns; j += 8) {
+    float* out = keys + j / kTileColumns * dim * kTileColumns + j % kTileColumns;
+    for (int64_t d = 0; d < dim; ++d) std::memset(out + d * kTileColumns, 0, 8 * sizeof(float));
+  }
+}
+
+// One block's values as float rows: in place where the pool has float32, else converted into `values`.
+template <class T>
+void load_values(const T* pool, const int32_t* slots, int64_t count, int64_t slot_stride, int64_t dim, float* values,
+                 const float** rows) {
+  for (int64_t j = 0; j < count; ++j) {
+    const T* row = pool + slots[j] * slot_stride;
+    if constexpr (std::is_same<T, float>::value) {
+      rows[j] = row;
+    } else {
+      float* out = values + j * dim;
+      for (int64_t d = 0; d < dim; d += kLanes) store(out + d, Pool<T>::load_vector(row + d));
+      rows[j] = out;
+    }
+  }
+}
+
+// Turns a row's scores into weights in place, `seen` of `width` (a multiple of 32) being visible, and updates its
+// maximum and sum. Returns the factor for what was accumulated before.
+inline float soften(float* scores, int64_t seen, int64_t width, float& maximum, float& sum) {
+  for (int64_t j = seen; j < width; ++j) scores[j] = -__builtin_inff();
+  F best[kVectors];
+  for (int v = 0; v < kVectors; ++v) best[v] = load(scores + v * kLanes);
+  for (int64_t j = kBlockColumns; j < width; j += kBlockColumns)
+    for (int v = 0; v < kVectors; ++v) best[v] = max(best[v], load(scores + j + v * kLanes));
+  const float block_max = max32(best);
+  const float new_max = block_max > maximum ? block_max : maximum;
+  F sums[kVectors];
+  for (int v = 0; v < kVectors; ++v) sums[v] = set1(0.0f);
+  for (int64_t j = 0; j < width; j += kBlockColumns)
+    for (int v = 0; v < kVectors; ++v) {
+      const F weight = exp_vector(sub(load(scores + j + v * kLanes), set1(new_max)));
+      store(scores + j + v * kLanes, weight);
+      sums[v] = add(sums[v], weight);
+    }
+  const float factor = new_max == maximum ? 1.0f : exp_scalar(maximum - new_max);
+  sum = sum * factor + sum32(sums);
+  maximum = new_max;
+  return factor;
+}
+
+inline void scale_row(float* row, float factor, int64_t dim) {
+  for (int64_t d = 0; d < dim; d += kLanes) store(row + d, mul(load(row + d), set1(factor)));
+}
+
+// total += part, both states of a softmax over disjoint keys.
+inline void merge_row(RowState total, RowState part, int64_t dim) {
+  if (*part.sum == 0.0f && !(*part.maximum > -__builtin_inff())) return;  // it has seen no key
+  if (*total.sum == 0.0f && !(*total.maximum > -__builtin_inff())) {
+    *total.maximum = *part.maximum;
+    *total.sum = *part.sum;
+    std::memcpy(total.values, part.values, dim * sizeof(float));
+    return;
+  }
+  const float maximum = *part.maximum > *total.maximum ? *part.maximum : *total.maximum;
+  const float a = exp_scalar(*total.maximum - maximum), b = exp_scalar(*part.maximum - maximum);
+  *total.maximum = maximum;
+  *total.sum = *total.sum * a + *part.sum * b;
+  for (int64_t d = 0; d < dim; d += kLanes)
+    store(total.values + d, fma(load(part.values + d), set1(b), mul(load(total.values + d), set1(a))));
+}
+
+void clear_row(RowState state, int64_t dim) {
+  *state.maximum = -__builtin_inff();
+  *state.sum = 0.0f;
+  std::memset(state.values, 0, dim * sizeof(float));
+}
+
+void merge_rows(const RowStates& total, const RowStates& part, int64_t rows, int64_t dim) {
+  for (int64_t r = 0; r < rows; ++r) {
+    merge_row(total.row(r), part.row(r), dim);
+    clear_row(part.row(r), dim);
+  }
+}
+
+template <class T>
+void fetch_rows(const void* pool, const UpcomingKeys& next, int64_t first, int64_t last, const AttentionTile& t) {
+  for (int64_t j = first; j < last && j < next.count; ++j) {
+    const char* row = reinterpret_cast<const char*>(static_cast<const T*>(pool) + next.slots[j] * t.slot_stride);
+    for (int64_t byte = 0; byte < t.dim * static_cast<int64_t>(sizeof(T)); byte += 64) prefetch_far(row + byte);
+  }
+}
+
+// One block of keys goes into the states of the rows that see any of it.
+template <class T>
+void attend_block_of(const AttentionTile& t, int64_t block, const UpcomingKeys& next) {
+  const int64_t dim = t.dim, start = block * kKeyBlock;
+  int64_t first = 0;  // rows are in order of position: the first ones may not see this block
+  while (first < t.rows && t.visible[first] <= start) ++first;
+  if (first == t.rows) return;
+  const int64_t last_seen = t.visible[t.rows - 1] - start;
+  const int64_t count = last_seen < kKeyBlock ? last_seen : kKeyBlock;
+  const int64_t width = (count + kBlockColumns - 1) / kBlockColumns * kBlockColumns;
+  const float* value_rows[kKeyBlock];
+  load_keys(static_cast<const T*>(t.keys), t.slots + start, count, t.slot_stride, dim, t.scratch.keys);
+  load_values(static_cast<const T*>(t.values), t.slots + start, count, t.slot_stride, dim, t.scratch.values,
+              value_rows);
+  const int64_t rows = t.rows - first;
+  float* scores = t.scratch.scores + first * kKeyBlock;
+  for (int64_t j = 0; j < width; j += kBlockColumns) {
+    const int64_t left = count - j < kBlockColumns ? count - j : kBlockColumns;
+    fetch_rows<T>(next.keys, next, j, j + kBlockColumns, t);
+    products(rows, t.queries + first * dim, dim, PanelRows{t.scratch.keys + j * dim, dim * kTileColumns},
+             (left + kTileColumns - 1) / kTileColumns * kTileVectors, dim, scores + j, kKeyBlock, true);
+  }
+  for (int64_t r = first; r < t.rows; ++r) {
+    const RowState state = t.part.row(r);
+    const int64_t seen = t.visible[r] - start < count ? t.visible[r] - start : count;
+    const float factor = soften(t.scratch.scores + r * kKeyBlock, seen, width, *state.maximum, *state.sum);
+    if (factor != 1.0f) scale_row(state.values, factor, dim);
+  }
+  float* values = t.part.row(first).values;
+  for (int64_t d = 0; d < dim; d += kBlockColumns) {
+    const int64_t left = dim - d < kBlockColumns ? dim - d : kBlockColumns;
+    fetch_rows<T>(next.values, next, d * kKeyBlock / dim, (d + left) * kKeyBlock / dim, t);
+    products(rows, scores, kKeyBlock, ScatteredRows{value_rows, d}, left / kLanes, count, values + d, t.part.stride,
+             false);
+  }
+}
+
+void attend_block(const AttentionTile& tile, int64_t block, const UpcomingKeys& next) {
+  if (tile.type == SW_F32)
+    attend_block_of<float>(tile, block, next);
+  else if (tile.type == SW_F16)
+    attend_block_of<Half>(tile, block, next);
+  else
+    attend_block_of<BFloat>(tile, block, next);
+}
+
+// out = values / sum. Adding zero makes a negative zero positive, so that keys that were masked leave no trace.
+void finish_row(RowState state, int64_t dim, float* out) {
+  const F inverse = set1(1.0f / *state.sum);
+  for (int64_t d = 0; d < dim; d += kLanes) store(out + d, add(mul(load(state.values + d), inverse), set1(0.0f)));
+}
+
+void scale_query(const float* from, float scale, int64_t dim, float* to) {
+  for (int64_t d = 0; d < dim; d += kLanes) store(to + d, mul(load(from + d), set1(scale)));
+}
+
+}  // namespace

@@ -1,0 +1,201 @@
+"""A decoder that computes a whole step in one call of the kernel library, its weights as the checkpoint has them.
+
+It keeps weights and knows where the KV pool is; of requests it knows nothing but a step's arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import POINTER, cast
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from ..errors import UnsupportedModel
+from ..kv_pool import KVPool
+from ..model.config import ModelConfig
+from ..runner import ModelStep, Runner
+from . import native
+from .native import Library, address, ints
+from .packing import PackedMatrix
+
+Result = TypeVar("Result")
+KV_TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+HEAD_DIM_UNIT = 16
+MAX_HEAD_DIM = 256
+MAX_SHARED_HEADS = 96
+MATRICES = ("q", "k", "v", "out", "gate", "up", "down")
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """A layer's matrices, and its norms and bias as float32 vectors. qkv_bias: q's, k's and v's in a row, or None."""
+
+    q: PackedMatrix
+    k: PackedMatrix
+    v: PackedMatrix
+    out: PackedMatrix
+    gate: PackedMatrix
+    up: PackedMatrix
+    down: PackedMatrix
+    attn_norm: np.ndarray
+    mlp_norm: np.ndarray
+    qkv_bias: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A decoder's weights. `head` is `embed` where they are tied. rope_frequencies: float32 [head_dim / 2]."""
+
+    layers: list[LayerWeights]
+    embed: PackedMatrix
+    head: PackedMatrix
+    norm: np.ndarray
+    rope_frequencies: np.ndarray
+
+    @property
+    def vector_values(self) -> int:
+        """How many numbers the norms and biases have."""
+        vectors = [self.norm]
+        for layer in self.layers:
+            vectors += [layer.attn_norm, layer.mlp_norm]
+            if layer.qkv_bias is not None:
+                vectors.append(layer.qkv_bias)
+        return sum(vector.size for vector in vectors)
+
+    def matrices(self) -> list[PackedMatrix]:
+        """Every matrix once."""
+        some = [self.embed] if self.head is self.embed else [self.embed, self.head]
+        return some + [getattr(layer, name) for layer in self.layers for name in MATRICES]
+
+
+class NativeDecoder(Runner):
+    """Runs steps over a KV pool in one call each."""
+
+    backend = "cpu"
+
+    def __init__(self, config: ModelConfig, weights: Weights, pool: KVPool, library: Library, threads: int) -> None:
+        """Raises UnsupportedModel for sizes that the kernels do not have."""
+        check_sizes(config)
+        if pool.dtype not in KV_TYPES:
+            raise UnsupportedModel(f"the kernels have no KV pool of {pool.dtype}")
+        self.config = config
+        self.weights = weights
+        self.pool = pool
+        self.isa = library.isa
+        self._workspace = library.workspace(threads)
+        matrices = weights.matrices()
+        self.dtype = "+".join(sorted({matrix.type for matrix in matrices}))
+        self.parameters = sum(matrix.n * matrix.k for matrix in matrices) + weights.vector_values
+        self.weight_bytes = sum(matrix.nbytes for matrix in matrices) + 4 * weights.vector_values
+        self._layers = (native.Layer * config.layers)(*(self._layer(i) for i in range(config.layers)))
+        self._model = self._describe()
+
+    @property
+    def threads(self) -> int:
+        return self._workspace.threads
+
+    def forward(self, step: ModelStep) -> torch.Tensor:
+        """Stores the K and V of the step's tokens; float32 [outputs, width], the last layer's output, normed.
+
+        Raises ValueError for a step whose arrays are not sound.
+        """
+        hidden = np.empty((len(step.output_rows), self.config.hidden_size), np.float32)
+        with_arrays(step, hidden, None, lambda arrays: self._workspace.forward(self._model, arrays))
+        return torch.from_numpy(hidden)
+
+    def forward_with_logits(self, step: ModelStep) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `forward`, and the logits of the same rows, float32 [outputs, vocab]."""
+        hidden = np.empty((len(step.output_rows), self.config.hidden_size), np.float32)
+        logits = np.empty((len(step.output_rows), self.config.vocab_size), np.float32)
+        with_arrays(step, hidden, logits, lambda arrays: self._workspace.forward(self._model, arrays))
+        return torch.from_numpy(hidden), torch.from_numpy(logits)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """float32 [rows, vocab] from rows of what `forward` gave."""
+        out = np.empty((len(hidden), self.config.vocab_size), np.float32)
+        self._workspace.logits(self._model, hidden.numpy(), out)
+        return torch.from_numpy(out)
+
+    def attention(self, layer: int, step: ModelStep, q: np.ndarray) -> np.ndarray:
+        """Attention alone, over a layer's pool as it is: q float32 [tokens, heads, head_dim], rotated."""
+        return with_arrays(step, None, None, lambda arrays: self._workspace.attention(self._model, layer, arrays, q))
+
+    @property
+    def workspace_bytes(self) -> int:
+        return self._workspace.nbytes
+
+    def _layer(self, index: int) -> native.Layer:
+        weights = self.weights.layers[index]
+        keys, values = self.pool.layer(index)
+        bias = None if weights.qkv_bias is None else address(weights.qkv_bias)
+        return native.Layer(
+            attn_norm=address(weights.attn_norm),
+            qkv_bias=bias,
+            mlp_norm=address(weights.mlp_norm),
+            keys=keys.data_ptr(),
+            values=values.data_ptr(),
+            **{name: getattr(weights, name).struct() for name in MATRICES},
+        )
+
+    def _describe(self) -> native.Model:
+        config, weights = self.config, self.weights
+        return native.Model(
+            layers=config.layers,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            width=config.hidden_size,
+            inner=config.intermediate_size,
+            vocab=config.vocab_size,
+            kv_type=native.TYPES[KV_TYPES[self.pool.dtype]],
+            slots=self.pool.slots,
+            rms_eps=config.rms_eps,
+            rope_frequencies=address(weights.rope_frequencies),
+            norm=address(weights.norm),
+            embed=weights.embed.struct(),
+            head=weights.head.struct(),
+            layer=cast(self._layers, POINTER(native.Layer)),
+        )
+
+
+def check_sizes(config: ModelConfig) -> None:
+    """Raises UnsupportedModel for a head size or a sharing of heads that the kernels do not have."""
+    if config.head_dim % HEAD_DIM_UNIT or config.head_dim > MAX_HEAD_DIM:
+        raise UnsupportedModel(
+            f"the kernels have head dimensions that are multiples of {HEAD_DIM_UNIT} up to {MAX_HEAD_DIM}, "
+            f"not {config.head_dim}"
+        )
+    if config.heads // config.kv_heads > MAX_SHARED_HEADS:
+        raise UnsupportedModel(f"the kernels let {MAX_SHARED_HEADS} heads at most share one key-value head")
+
+
+def with_arrays(
+    step: ModelStep, hidden: np.ndarray | None, logits: np.ndarray | None, call: Callable[[native.Step], Result]
+) -> Result:
+    """Calls with the step's arrays as the kernels take them, which live for the length of the call."""
+    arrays = {
+        name: ints(getattr(step, name))
+        for name in ("token_ids", "positions", "slots", "qo_indptr", "kv_indptr", "kv_indices", "output_rows")
+    }
+    tokens, entries = len(arrays["token_ids"]), len(arrays["qo_indptr"]) - 1
+    if len(arrays["positions"]) != tokens or len(arrays["slots"]) != tokens or len(arrays["kv_indptr"]) != entries + 1:
+        raise ValueError("the step's arrays differ in length")
+    if len(arrays["kv_indices"]) != arrays["kv_indptr"][-1]:
+        raise ValueError("kv_indptr does not end at the number of slots")
+    arrays["group_indptr"] = ints(np.cumsum([0, *(len(group.entries) for group in step.shared)]))
+    arrays["group_entries"] = ints([entry for group in step.shared for entry in group.entries])
+    arrays["group_lengths"] = ints([group.length for group in step.shared])
+    return call(
+        native.Step(
+            tokens=tokens,
+            entries=entries,
+            groups=len(step.shared),
+            outputs=len(arrays["output_rows"]),
+            hidden=None if hidden is None else address(hidden),
+            logits=None if logits is None else address(logits),
+            **{name: address(array) for name, array in arrays.items()},
+        )
+    )

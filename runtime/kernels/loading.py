@@ -1,0 +1,95 @@
+"""Packs a checkpoint's weights for the kernels. Which tensors there must be, and where they go, the families say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import UnsupportedModel
+from ..model.config import ModelConfig
+from ..model.family import Family, TensorSpec
+from ..model.layers import rope_frequencies
+from ..model.loading import ROPE_FACTORS, checked_specs, config_of
+from ..model.registry import family_of
+from ..weights.checkpoint import Checkpoint, GGUFCheckpoint, open_checkpoint
+from .decoder import LayerWeights, Weights, check_sizes
+from .native import Library
+from .packing import PackedMatrix, Packer, unpaired_order
+from .stored import quantized, stored_matrix
+
+QUANTIZATIONS = {"q8_0": "Q8_0", "q4_0": "Q4_0"}
+
+
+def load_weights(path: Path | str, library: Library, threads: int, quantize: str = "") -> tuple[ModelConfig, Weights]:
+    """The model at `path` (a `.gguf` file or a Hugging Face directory), its matrices in the types that are stored.
+
+    quantize: "q8_0" or "q4_0" makes plain matrices of that type first; "" leaves them.
+    Raises ModelError or UnsupportedModel.
+    """
+    if quantize and quantize not in QUANTIZATIONS:
+        raise UnsupportedModel(f"quantize {quantize!r} is not supported; there are {', '.join(QUANTIZATIONS)}")
+    checkpoint = open_checkpoint(path)
+    config = config_of(checkpoint, path)
+    check_sizes(config)
+    family = family_of(config.architecture)
+    specs = checked_specs(checkpoint, family, config)
+    factors = checkpoint.read(ROPE_FACTORS) if config.rope.scaling == "factors" else None
+    frequencies = rope_frequencies(config.rope, config.head_dim, factors).contiguous().numpy()
+    packer = Packer(library, library.workspace(threads))
+    return config, _Reader(checkpoint, family, packer, QUANTIZATIONS.get(quantize, "")).read(config, specs, frequencies)
+
+
+class _Reader:
+    """Reads the tensors of one checkpoint, each into its own place."""
+
+    def __init__(self, checkpoint: Checkpoint, family: Family, packer: Packer, quantize: str) -> None:
+        self._checkpoint = checkpoint
+        self._is_gguf = isinstance(checkpoint, GGUFCheckpoint)
+        self._unpairs = self._is_gguf and family.gguf_pairs_rope
+        self._packer = packer
+        self._quantize = quantize
+
+    def read(self, config: ModelConfig, specs: list[TensorSpec], frequencies: np.ndarray) -> Weights:
+        parts: dict[str, list[TensorSpec]] = {}
+        for spec in specs:
+            parts.setdefault(spec.part, []).append(spec)
+        layers = [self._layer(parts, f"layers.{i}") for i in range(config.layers)]
+        embed = self._matrix(parts["embed"][0])
+        head = self._matrix(parts["head"][0]) if "head" in parts else embed
+        return Weights(layers, embed, head, self._vector(parts["norm"]), frequencies)
+
+    def _layer(self, parts: dict[str, list[TensorSpec]], layer: str) -> LayerWeights:
+        q, k, v = map(self._matrix, parts[f"{layer}.qkv"])
+        gate, up = map(self._matrix, parts[f"{layer}.gate_up"])
+        bias = parts.get(f"{layer}.qkv_bias")
+        return LayerWeights(
+            q=q,
+            k=k,
+            v=v,
+            out=self._matrix(parts[f"{layer}.out"][0]),
+            gate=gate,
+            up=up,
+            down=self._matrix(parts[f"{layer}.down"][0]),
+            attn_norm=self._vector(parts[f"{layer}.attn_norm"]),
+            mlp_norm=self._vector(parts[f"{layer}.mlp_norm"]),
+            qkv_bias=None if bias is None else self._vector(bias),
+        )
+
+    def _matrix(self, spec: TensorSpec) -> PackedMatrix:
+        matrix = stored_matrix(self._checkpoint, self._name(spec))
+        if self._quantize and matrix.type in ("F32", "F16", "BF16"):
+            matrix = quantized(matrix, self._quantize)
+        order = unpaired_order(matrix.n, spec.rope_heads) if self._unpairs and spec.rope_heads else None
+        return self._packer.pack(matrix.type, matrix.data, matrix.k, order)
+
+    def _vector(self, specs: list[TensorSpec]) -> np.ndarray:
+        pieces = []
+        for spec in specs:
+            values = self._checkpoint.read(self._name(spec)).numpy()
+            unpair = self._unpairs and spec.rope_heads
+            pieces.append(values[unpaired_order(len(values), spec.rope_heads)] if unpair else values)
+        return np.ascontiguousarray(np.concatenate(pieces), np.float32)
+
+    def _name(self, spec: TensorSpec) -> str:
+        return spec.gguf if self._is_gguf else spec.hf
