@@ -218,6 +218,8 @@ async def open_target(session: aiohttp.ClientSession, url: str, model: str | Non
     try:
         target = Target(session, url, model or await _first_model(session, url))
         await target.complete(_words(random.Random(0), 30), 8)
+    except aiohttp.ClientConnectorError:
+        raise BenchError(f"Nothing answers at {url}.") from None
     except (aiohttp.ClientError, LookupError, TypeError, ValueError) as error:
         raise BenchError(f"Cannot measure {url}: {type(error).__name__}: {error}") from None
     return target

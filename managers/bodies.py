@@ -5,6 +5,7 @@ It must never let a value through that the struct's types do not allow, nor one 
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import re
@@ -66,8 +67,12 @@ def _named(error: msgspec.ValidationError, struct: type[msgspec.Struct]) -> Inva
     field = f"{place}.{named.group(1)}" if place else named.group(1)
     if "missing" in text:
         return InvalidRequest(f"The field {field!r} is missing.", field)
-    allowed = "" if place else f" Allowed are: {', '.join(sorted(struct.__struct_encode_fields__))}."
-    return InvalidRequest(f"Unknown field {field!r}.{allowed}", field)
+    if place:
+        return InvalidRequest(f"Unknown field {field!r}.", field)
+    allowed = sorted(struct.__struct_encode_fields__)
+    if close := difflib.get_close_matches(field, allowed, n=1):
+        return InvalidRequest(f"Unknown field {field!r}; did you mean {close[0]!r}?", field)
+    return InvalidRequest(f"Unknown field {field!r}. Allowed are: {', '.join(allowed)}.", field)
 
 
 def _malformed(data: bytes, error: Exception) -> InvalidRequest:

@@ -60,6 +60,9 @@ class Engine:
         """End all processes; what is still running ends with RequestAborted. May be called more than once."""
         self._finalizer()
 
+    def __repr__(self) -> str:
+        return f"Engine({self._front.front.config.model!r})"
+
     def __enter__(self) -> Engine:
         return self
 
@@ -93,6 +96,8 @@ class Engine:
         prompt: a string or a list of token ids is one prompt and gives one Generation. Any other list is a batch of
             prompts, each a string, a list of token ids, or a list mixing both; it gives a list in the same order.
         messages: one conversation (a list of dicts), or a batch of them (a list of lists).
+        params: max_tokens (128 for a prompt, what the context leaves for messages), temperature (1.0; 0 is greedy),
+            top_k, top_p, min_p, seed, n, stop (a string or several), logprobs, …; `GenerateRequest` explains them all.
 
         The items of a batch run side by side. Where some fail, the first one's error is raised after all have ended;
         with `return_exceptions` every failed item's error stands in its place instead.

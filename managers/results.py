@@ -10,6 +10,8 @@ from .messages import Alternative, Finish, TextChunk, TokenLogprob
 
 __all__ = ["Alternative", "Completion", "Finish", "Generation", "Score", "TextChunk", "TokenLogprob", "collect"]
 
+_REPR_CHARACTERS = 60
+
 
 class Completion(msgspec.Struct, kw_only=True):
     """One sample of a request.
@@ -42,6 +44,15 @@ class Generation(msgspec.Struct, kw_only=True):
 
     request_id: str
     completions: list[Completion]
+
+    def __repr__(self) -> str:
+        first = self.completions[0]
+        shown = first.text if len(first.text) <= _REPR_CHARACTERS else first.text[:_REPR_CHARACTERS] + "…"
+        counts = (
+            f"{first.prompt_tokens} prompt tokens, {first.cached_tokens} cached, {first.completion_tokens} generated"
+        )
+        more = f", {len(self.completions)} completions" if len(self.completions) > 1 else ""
+        return f"<Generation {shown!r} ({first.finish_reason}; {counts}{more})>"
 
     @property
     def text(self) -> str:

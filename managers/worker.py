@@ -55,11 +55,11 @@ def serve(child: Child) -> None:
     if executor.note:
         child.log.warning("torch computes instead of the CPU kernels: %s", executor.note)
     info = _describe(executor)
-    child.log.info(
+    child.log.debug(
         "loaded %s: %.1fM parameters, %s, %.2f GiB, %d threads",
         *(info.architecture, info.parameters / 1e6, info.dtype, info.weight_bytes / 2**30, info.threads),
     )
-    child.log.info(
+    child.log.debug(
         "KV pool of %d tokens, %s, up to %.2f GiB; attention: %s",
         *(info.total_slots, info.kv_dtype, info.kv_bytes / 2**30, info.attention_backend),
     )

@@ -11,7 +11,7 @@ from ..params import GenerateRequest
 from .options import config_of, sampling_of
 from .session import Session, check_sampling, session
 
-_GREETING = "Type a message. /reset starts over, /quit (or Ctrl-D) ends, Ctrl-C stops a reply."
+_GREETING = "Type a message. /reset starts over, /help shows this, /quit (or Ctrl-D) ends, Ctrl-C stops a reply."
 
 
 def chat(arguments: argparse.Namespace) -> int:
@@ -28,19 +28,23 @@ def chat(arguments: argparse.Namespace) -> int:
 def _converse(engine: Session, system: str | None, sampling: dict[str, Any]) -> None:
     opening = [{"role": "system", "content": system}] if system else []
     messages = list(opening)
+    typed = sys.stdin.isatty()
     while True:
         try:
-            line = input("> ").strip()
+            line = input("> " if typed else "").strip()
         except (EOFError, KeyboardInterrupt):
-            print()
+            if typed:
+                print()
             return
         if line == "/quit":
             return
         if line == "/reset":
             messages = list(opening)
             print("The conversation starts over.", file=sys.stderr)
+        elif line == "/help":
+            print(_GREETING, file=sys.stderr)
         elif line.startswith("/"):
-            print(f"Unknown command {line.split()[0]}; there are /reset and /quit.", file=sys.stderr)
+            print(f"Unknown command {line.split()[0]}; there are /reset, /help and /quit.", file=sys.stderr)
         elif line:
             turn = {"role": "user", "content": line}
             reply = _reply(engine, [*messages, turn], sampling)
@@ -59,5 +63,6 @@ def _reply(engine: Session, messages: list[dict[str, Any]], sampling: dict[str, 
         print(f"\n{error}", file=sys.stderr)
         return None
     counts = f"{last.prompt_tokens} prompt tokens, {last.cached_tokens} cached, {last.completion_tokens} generated"
-    print(f"\n[{counts}]", file=sys.stderr, flush=True)
+    cut = "; cut at its limit" if last.finish is not None and last.finish.reason == "length" else ""
+    print(f"\n[{counts}{cut}]", file=sys.stderr, flush=True)
     return text

@@ -14,6 +14,8 @@ from .session import check_sampling, session
 def generate(arguments: argparse.Namespace) -> int:
     """Print the completion of the prompt (or of standard input) as it comes."""
     config = config_of(arguments)
+    if arguments.prompt is None and sys.stdin.isatty():
+        print("Type the prompt; Ctrl-D on an empty line ends it.", file=sys.stderr, flush=True)
     prompt = sys.stdin.read() if arguments.prompt is None else arguments.prompt
     if not prompt:
         raise InvalidRequest("The prompt is empty.")

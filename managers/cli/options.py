@@ -6,6 +6,7 @@ Defaults are those of `EngineConfig` and `GenerateRequest`, and only they check 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -15,12 +16,14 @@ from ..errors import ConfigError
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
+CACHE = "~/.cache/sapwood, or $SAPWOOD_HOME"
 
 
 def add_model_options(parser: argparse.ArgumentParser, log_level: str) -> None:
     """Which model, and what it runs on."""
     group = parser.add_argument_group("model and machine")
-    _option(group, "model", "NAME", "the alias smollm2, a .gguf file, a Hugging Face directory, or a hub id")
+    sources = "the alias smollm2, a .gguf file, a Hugging Face directory, or a hub id"
+    _option(group, "model", "NAME", f"{sources}; smollm2 is fetched once, into {CACHE}")
     _option(group, "threads", "N", "CPU threads of the worker; 0: as many as its libraries choose")
     _option(group, "attention_backend", None, "what computes: compiled kernels (cpu), or torch", ATTENTION_BACKENDS)
     _option(group, "quantize", None, "quantize unquantized weights when loading them", QUANTIZATIONS)
@@ -50,10 +53,12 @@ def add_scheduling_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_sampling_options(parser: argparse.ArgumentParser) -> None:
-    """How tokens are chosen."""
+def add_sampling_options(parser: argparse.ArgumentParser, max_tokens: str) -> None:
+    """How tokens are chosen. max_tokens: what its default is, in words."""
     group = parser.add_argument_group("sampling")
-    group.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of a completion")
+    group.add_argument(
+        "--max-tokens", type=int, metavar="N", help=f"most tokens of a completion (default: {max_tokens})"
+    )
     group.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest token (default: 1.0)")
     group.add_argument("--top-k", type=int, metavar="K", help="choose among the K likeliest tokens (default: off)")
     group.add_argument(
@@ -79,10 +84,13 @@ def config_of(arguments: argparse.Namespace) -> EngineConfig:
     try:
         return EngineConfig(**given)
     except ConfigError as error:
-        message = str(error)
-        for name in given:
-            message = message.replace(name, option_name(name), 1) if message.startswith(name) else message
-        raise ConfigError(message) from None
+        raise ConfigError(as_typed(str(error), given)) from None
+
+
+def as_typed(message: str, names: Iterable[str]) -> str:
+    """The message with the field that it opens with named as an option: top_p must … -> --top-p must …"""
+    name = next((name for name in names if message.startswith(name)), "")
+    return option_name(name) + message.removeprefix(name) if name else message
 
 
 def option_name(field: str) -> str:

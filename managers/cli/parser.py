@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import NoReturn
 
 from . import options
 
@@ -31,13 +34,29 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         epilog="`sapwood COMMAND --help` shows a command's options. Start with: sapwood serve",
     )
     parser.add_argument("--version", action="version", version=f"sapwood {version('sapwood')}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_serve(commands)
     _add_chat(commands)
     _add_generate(commands)
     _add_pull(commands)
     _add_bench(commands)
-    return parser.parse_args(arguments)
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        _refuse(commands.choices.get(parsed.command, parser), unknown)
+    if parsed.command is None:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
+    return parsed
+
+
+def _refuse(parser: argparse.ArgumentParser, unknown: list[str]) -> NoReturn:
+    """End with a sentence about the first argument that `parser` has no place for."""
+    option = next((each.partition("=")[0] for each in unknown if each.startswith("-")), None)
+    if option is None:
+        parser.exit(2, f"{parser.prog}: unexpected argument {unknown[0]!r}; {parser.prog} --help shows what it takes\n")
+    close = difflib.get_close_matches(option, parser._option_string_actions, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"{parser.prog} --help shows all"
+    parser.exit(2, f"{parser.prog}: unknown option {option}; {hint}\n")
 
 
 def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str, text: str = ""):
@@ -71,19 +90,19 @@ def _port(text: str) -> int:
 def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(commands, "chat", "talk with a model in the terminal")
     parser.add_argument("--system", metavar="TEXT", help="the system message that opens the conversation")
-    options.add_sampling_options(parser)
+    options.add_sampling_options(parser, max_tokens="what the context leaves")
     options.add_model_options(parser, log_level="warning")
 
 
 def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(commands, "generate", "complete one prompt and print the text as it comes")
     parser.add_argument("prompt", nargs="?", help="the prompt's text; read from standard input where it is absent")
-    options.add_sampling_options(parser)
+    options.add_sampling_options(parser, max_tokens="128")
     options.add_model_options(parser, log_level="warning")
 
 
 def _add_pull(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _command(commands, "pull", "fetch a model into the cache and print where it is")
+    parser = _command(commands, "pull", f"fetch a model into the cache ({options.CACHE}) and print where it is")
     parser.add_argument("model", nargs="?", default="smollm2", help="alias or hub id (default: smollm2)")
 
 

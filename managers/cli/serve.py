@@ -33,14 +33,15 @@ def serve(arguments: argparse.Namespace, began: float) -> int:
 def _announcement(url: str, name: str, info: FrontInfo, imports: float, total: float) -> str:
     model = info.model
     spent = {"imports": imports, **{part: seconds for part, seconds in info.timings.items() if part != "total"}}
-    message = '{"messages": [{"role": "user", "content": "What is sapwood?"}]}'
+    pool_gib = model.kv_bytes / 2**30
+    pool = f"{pool_gib:.1f} GiB" if pool_gib >= 1 else f"{pool_gib * 1024:,.0f} MiB"
+    message = '{"messages": [{"role": "user", "content": "What is sapwood?"}], "max_tokens": 100, "temperature": 0}'
     return "\n".join(
         (
             f"Sapwood {version('sapwood')} serves {name} at {url}",
             f"  model    {model.architecture}, {model.parameters / 1e6:,.0f}M parameters, {model.dtype}, "
             f"{model.attention_backend} attention, {model.threads} threads",
-            f"  KV pool  {model.total_slots:,} tokens, {model.kv_bytes / 2**20:,.0f} MiB; "
-            f"context {info.max_context:,} tokens",
+            f"  KV pool  {model.total_slots:,} tokens, up to {pool}; context {info.max_context:,} tokens",
             f"  ready in {total:.1f} s: " + ", ".join(f"{part} {seconds:.2f}" for part, seconds in spent.items()),
             f"  try      curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{message}'",
         )

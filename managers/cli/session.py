@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..config import EngineConfig
+from ..errors import InvalidRequest
 from ..front import Front
 from ..logs import start_logging
 from ..messages import TextChunk
 from ..params import GenerateRequest, to_submit
+from .options import as_typed
 
 
 class Session:
@@ -36,8 +38,11 @@ class Session:
 
 
 def check_sampling(sampling: dict[str, Any]) -> None:
-    """Raise InvalidRequest for options out of range, before a model is loaded in vain."""
-    to_submit(GenerateRequest(prompt="-", **sampling), vocab_size=1)
+    """Raise InvalidRequest for options out of range, named as typed, before a model is loaded in vain."""
+    try:
+        to_submit(GenerateRequest(prompt="-", **sampling), vocab_size=1)
+    except InvalidRequest as error:
+        raise InvalidRequest(as_typed(str(error), sampling), error.field) from None
 
 
 @contextmanager

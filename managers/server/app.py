@@ -12,7 +12,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from ...runtime.errors import SapwoodError
 from ..logs import logger
 from . import admin, native, openai_routes
-from .errors import answer_for
+from .errors import UnknownPath, answer_for
 from .state import STATE, ServerState
 
 log = logger("server")
@@ -81,6 +81,9 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         status = str(response.status)
     except (ConnectionError, asyncio.CancelledError):
         raise
+    except web.HTTPNotFound:
+        status = "404"
+        response = answer_for(_unknown_path(request.app)).response()
     except Exception as error:
         if not isinstance(error, SapwoodError | web.HTTPException):
             log.exception("%s failed", endpoint)
@@ -89,6 +92,11 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     finally:
         state.metrics.answers.labels(endpoint, status).inc()
     return response
+
+
+def _unknown_path(app: web.Application) -> UnknownPath:
+    endpoints = sorted({resource.canonical for resource in app.router.resources()})
+    return UnknownPath(f"There is nothing at this path; the endpoints are {', '.join(endpoints)}.")
 
 
 def _check_body(request: web.Request) -> None:

