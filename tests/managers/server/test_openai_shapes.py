@@ -141,6 +141,7 @@ def test_text_offsets_count_a_character_of_several_tokens_once():
         prompt_tokens=4, cached_tokens=0, completion_tokens=5,
     )  # fmt: skip
     whole = TextAnswers(body, "m", "id").whole([[joined]], Usage(0, 0, 0, PromptDetails(0)))
+    assert whole.choices[0].logprobs is not None
     assert whole.choices[0].logprobs.text_offset == offsets
     answers = TextAnswers(body, "m", "id")
     streamed = []
