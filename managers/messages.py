@@ -279,8 +279,8 @@ class StepPlan(Message, frozen=True):
     7. Where the row has a score_start: log-probabilities of the prompt tokens at positions p >= score_start with
        starts[b] <= p - 1 < starts[b] + lengths[b].
 
-    All arrays are packed int32 (`sample`: one byte each). Plans are executed strictly in order. `shared` names groups of
-    entries, each in one at most, whose shared K/V a backend may read once for all; results do not depend on it.
+    All arrays are packed int32 (`sample`: one byte each). Plans are executed strictly in order. `shared` names groups
+    of entries, each in one at most, whose shared K/V a backend may read once for all; results do not depend on it.
     """
 
     step: int

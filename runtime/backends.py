@@ -45,7 +45,9 @@ def load_runner(
             if backend != "auto":
                 raise UnsupportedModel(f"the cpu backend cannot be used: {reason}") from None
     if quantize != "none":
-        raise UnsupportedModel("quantize needs the cpu backend" + (f", which cannot be used: {reason}" if reason else ""))
+        raise UnsupportedModel(
+            "quantize needs the cpu backend" + (f", which cannot be used: {reason}" if reason else "")
+        )
     model = load_model(path, dtype)
     pool = make_pool(model.config)
     attention = registry.backend_named(backend)(model.config, pool)

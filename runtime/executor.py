@@ -186,7 +186,9 @@ class Executor:
             row.last_token = max(token_id, 0)  # after a failure any token will do: what follows it is dropped
         return [ChosenLogprob(int(sampling[one.row]), one.logprob, one.top) for one in choice.logprobs]
 
-    def _score(self, spans: list[_ScoredSpan], hidden: Tensor, places: np.ndarray, token_ids: np.ndarray) -> list[ScoredRun]:
+    def _score(
+        self, spans: list[_ScoredSpan], hidden: Tensor, places: np.ndarray, token_ids: np.ndarray
+    ) -> list[ScoredRun]:
         """Log-probabilities of the wanted prompt tokens. An entry whose logits are not finite is marked instead.
 
         hidden: rows whose numbers in the step are `places`.

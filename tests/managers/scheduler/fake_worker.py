@@ -81,6 +81,7 @@ class FakeWorker:
         self.rows: dict[int, Row] = {}
         self.computed = 0
         self.largest_step = 0
+        self.shared_reads = 0  # slots that groups saved reading
 
     def execute(self, plan: StepPlan) -> StepResult:
         self._update(plan)
@@ -92,6 +93,7 @@ class FakeWorker:
         assert all(length > 0 for length in lengths)
         self.computed += sum(lengths)
         self.largest_step = max(self.largest_step, sum(lengths))
+        self._check_groups(plan, rows, starts)
         place = 0
         for row_index, start, length in zip(rows, starts, lengths):
             self._store(self.rows[row_index], start, token_ids[place : place + length], slots[place : place + length])
@@ -122,6 +124,17 @@ class FakeWorker:
             row.tokens[position] = token
             row.slots[position] = slot
             self.pool[slot] = row.print_at(position)
+
+    def _check_groups(self, plan: StepPlan, rows: list[int], starts: list[int]) -> None:
+        members = [entry for run in plan.shared for entry in run.entries]
+        assert len(set(members)) == len(members), "an entry is in two groups"
+        for run in plan.shared:
+            self.shared_reads += (len(run.entries) - 1) * run.length
+            slots = [
+                [self.rows[rows[entry]].slots[position] for position in range(run.length)] for entry in run.entries
+            ]
+            assert all(each == slots[0] for each in slots), "a group's members do not share these slots"
+            assert all(starts[entry] >= run.length for entry in run.entries), "a query of the group sees less"
 
     def _read(self, plan: StepPlan, rows: list[int], starts: list[int], lengths: list[int]) -> StepResult:
         sampled, logprobs, scored = [], [], []

@@ -114,6 +114,23 @@ def test_requests_that_arrive_together_compute_their_common_prefix_once(chunk: i
     assert sum(answer.cached_tokens for answer in harness.answers.values()) >= 1000 * (count - 1) * 0.98
 
 
+def test_decodes_that_share_a_prefix_are_grouped_for_attention() -> None:
+    harness = Harness(slots=20_000, chunk=512, max_running=32)
+    for number in range(16):
+        harness.submit(f"{number}", numbers(0, 500) + numbers(number + 1, 10), 20)
+    harness.submit("other", numbers(99, 300), 20)
+    harness.run()
+    assert harness.worker.shared_reads >= 0.9 * 18 * 15 * 500
+
+
+def test_without_a_common_prefix_there_are_no_groups() -> None:
+    harness = Harness(slots=20_000, chunk=512, max_running=32)
+    for number in range(4):
+        harness.submit(f"{number}", numbers(number, 300), 10)
+    harness.run()
+    assert harness.worker.shared_reads == 0
+
+
 def test_a_tree_of_forks_computes_every_branch_once() -> None:
     harness = Harness(slots=20_000, chunk=128, max_running=64)
     leaves = {}
