@@ -9,7 +9,7 @@ import torch
 
 from .attention import registry
 from .errors import UnsupportedModel
-from .kernels.decoder import NativeDecoder
+from .kernels.decoder import NativeDecoder, NotForKernels
 from .kernels.loading import load_weights
 from .kernels.native import KernelsMissing, Library, library_path
 from .kv_pool import KVPool
@@ -40,29 +40,23 @@ def load_runner(
     if backend in ("auto", NativeDecoder.backend):
         try:
             return _native_runner(path, make_pool, dtype, quantize), ""
-        except (KernelsMissing, _NotForKernels) as error:
+        except (KernelsMissing, NotForKernels) as error:
             reason = str(error)
             if backend != "auto":
                 raise UnsupportedModel(f"the cpu backend cannot be used: {reason}") from None
     if quantize != "none":
-        raise UnsupportedModel(
-            "quantize needs the cpu backend" + (f", which cannot be used: {reason}" if reason else "")
-        )
+        raise UnsupportedModel(f"quantize needs the cpu backend, which is not used: {reason or 'torch was asked for'}")
     model = load_model(path, dtype)
     pool = make_pool(model.config)
     attention = registry.backend_named(backend)(model.config, pool)
     return TorchRunner(model, pool, attention), reason
 
 
-class _NotForKernels(Exception):
-    """The kernels do not compute what was asked for."""
-
-
 def _native_runner(
     path: Path | str, make_pool: Callable[[ModelConfig], KVPool], dtype: torch.dtype, quantize: str
 ) -> Runner:
     if dtype != torch.float32:
-        raise _NotForKernels(f"its arithmetic is float32, not {str(dtype).removeprefix('torch.')}")
+        raise NotForKernels(f"its arithmetic is float32, not {str(dtype).removeprefix('torch.')}")
     library = Library(library_path())
     threads = torch.get_num_threads()
     config, weights = load_weights(path, library, threads, "" if quantize == "none" else quantize)

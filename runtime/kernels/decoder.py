@@ -29,6 +29,10 @@ MAX_SHARED_HEADS = 96
 MATRICES = ("q", "k", "v", "out", "gate", "up", "down")
 
 
+class NotForKernels(UnsupportedModel):
+    """The model is supported, but not by the kernels."""
+
+
 @dataclass(frozen=True)
 class LayerWeights:
     """A layer's matrices, and its norms and bias as float32 vectors. qkv_bias: q's, k's and v's in a row, or None."""
@@ -77,10 +81,10 @@ class NativeDecoder(Runner):
     backend = "cpu"
 
     def __init__(self, config: ModelConfig, weights: Weights, pool: KVPool, library: Library, threads: int) -> None:
-        """Raises UnsupportedModel for sizes that the kernels do not have."""
+        """Raises NotForKernels for what the kernels do not compute."""
         check_sizes(config)
         if pool.dtype not in KV_TYPES:
-            raise UnsupportedModel(f"the kernels have no KV pool of {pool.dtype}")
+            raise NotForKernels(f"the kernels have no KV pool of {pool.dtype}")
         self.config = config
         self.weights = weights
         self.pool = pool
@@ -162,14 +166,14 @@ class NativeDecoder(Runner):
 
 
 def check_sizes(config: ModelConfig) -> None:
-    """Raises UnsupportedModel for a head size or a sharing of heads that the kernels do not have."""
+    """Raises NotForKernels for a head size or a sharing of heads that the kernels do not have."""
     if config.head_dim % HEAD_DIM_UNIT or config.head_dim > MAX_HEAD_DIM:
-        raise UnsupportedModel(
+        raise NotForKernels(
             f"the kernels have head dimensions that are multiples of {HEAD_DIM_UNIT} up to {MAX_HEAD_DIM}, "
             f"not {config.head_dim}"
         )
     if config.heads // config.kv_heads > MAX_SHARED_HEADS:
-        raise UnsupportedModel(f"the kernels let {MAX_SHARED_HEADS} heads at most share one key-value head")
+        raise NotForKernels(f"the kernels let {MAX_SHARED_HEADS} heads at most share one key-value head")
 
 
 def with_arrays(

@@ -1,4 +1,4 @@
-// Eight float lanes with AVX2, FMA and F16C. See simd.h for what every instruction set provides.
+// Eight float lanes with AVX2, FMA and F16C. simd_portable.h says in plain C++ what each function does.
 #pragma once
 
 #include <immintrin.h>

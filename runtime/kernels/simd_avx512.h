@@ -1,4 +1,4 @@
-// Sixteen float lanes with AVX-512 F, BW, DQ and VL. See simd.h for what every instruction set provides.
+// Sixteen float lanes with AVX-512 F, BW, DQ and VL. simd_portable.h says in plain C++ what each function does.
 #pragma once
 
 #include <immintrin.h>

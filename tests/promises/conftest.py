@@ -49,15 +49,27 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module", params=["cpu", "torch"])
+def modes(request: pytest.FixtureRequest, test_modes: dict[str, Any]) -> dict[str, Any]:
+    """The test modes with each backend in turn."""
+    return test_modes | {"attention_backend": request.param}
+
+
 @pytest.fixture(scope="module")
-def smollm2(smollm2_path: Path, test_modes: dict[str, Any]) -> Iterator[Engine]:
+def smollm2(smollm2_path: Path, modes: dict[str, Any]) -> Iterator[Engine]:
     """The real model, with room for everything."""
-    with Engine(smollm2_path, kv_tokens=8192, **test_modes) as engine:
+    with Engine(smollm2_path, kv_tokens=8192, **modes) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
-def cold_smollm2(smollm2_path: Path, test_modes: dict[str, Any]) -> Iterator[Engine]:
+def cold_smollm2(smollm2_path: Path, modes: dict[str, Any]) -> Iterator[Engine]:
     """The real model without a prefix cache: every request is computed from its first token."""
-    with Engine(smollm2_path, kv_tokens=4096, prefix_cache=False, **test_modes) as engine:
+    with Engine(smollm2_path, kv_tokens=4096, prefix_cache=False, **modes) as engine:
         yield engine
+
+
+@pytest.fixture(scope="module")
+def tolerance(modes: dict[str, Any]) -> float:
+    """How far log-probabilities may lie apart: not at all with the kernels, by rounding with torch."""
+    return 0.0 if modes["attention_backend"] == "cpu" else 1e-4

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sapwood.runtime.kernels.decoder import ModelStep, SharedPrefix
+from sapwood.runtime.runner import ModelStep, SharedPrefix
 
 
 @dataclass(frozen=True)

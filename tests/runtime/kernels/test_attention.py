@@ -11,8 +11,9 @@ from batches import Part, Tokens, plain_attention, step_of
 from tiny_model import TinyModel
 
 from sapwood.runtime.errors import UnsupportedModel
-from sapwood.runtime.kernels.decoder import ModelStep, NativeDecoder, SharedPrefix
+from sapwood.runtime.kernels.decoder import NativeDecoder
 from sapwood.runtime.kernels.native import Library
+from sapwood.runtime.runner import ModelStep, SharedPrefix
 
 Tiny = Callable[..., TinyModel]
 SLOTS = 4096

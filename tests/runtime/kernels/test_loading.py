@@ -68,7 +68,7 @@ def gguf_file(types: Callable[[str], str], path: Path) -> Path:
             writer.add_tensor(spec.gguf, rng.normal(1, 0.2, spec.shape).astype(np.float32))
         else:
             name = types(spec.gguf)
-            rows = stored_rows(name, *spec.shape, rng)
+            rows = stored_rows(name, spec.shape[0], spec.shape[1], rng)
             writer.add_tensor(spec.gguf, rows, raw_dtype=gguf.GGMLQuantizationType[name])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -7,9 +7,9 @@ import torch
 
 from sapwood.runtime.attention.base import AttentionBatch
 from sapwood.runtime.attention.torch import TorchAttention
-from sapwood.runtime.kernels.decoder import ModelStep
 from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model.decoder import Decoder
+from sapwood.runtime.runner import ModelStep
 
 
 class TorchSteps:
