@@ -30,6 +30,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"sapwood"}
     assert "sapwood/py.typed" in names
+    assert ("sapwood/runtime/kernels/libsapwood_kernels.so" in names) == bool(shutil.which("c++"))
     assert not [name for name in names if "/tests/" in name or "/examples/" in name]
     modules = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if _is_packaged(path.relative_to(ROOT))}
     assert modules <= {name.removeprefix("sapwood/") for name in names}, "a package is missing in pyproject.toml"

@@ -13,11 +13,11 @@ from .request import Request
 WINDOW = 128  # requests, oldest first, among which the longest prefix is looked for; bounds the cost of a pass
 MAX_BYPASSED = 16  # passes in which later arrivals may be admitted first
 
-_Key = tuple[int, int, int]
+_Key = tuple[int, int, int, int]
 
 
 def _arrival_order(request: Request) -> _Key:
-    return (-request.priority, 0 if request.retracted else 1, request.arrival)
+    return (-request.priority, 0 if request.retracted else 1, request.arrival, request.serial)
 
 
 class WaitingQueue:
@@ -53,14 +53,14 @@ class WaitingQueue:
             self._matches.clear()
             self._matched_version = cache.version
 
-        def rank(request: Request) -> tuple[int, int, int, int]:
+        def rank(request: Request) -> tuple[int, int, int, int, int]:
             if request.retracted or is_aged(request):
-                return (-request.priority, 0 if request.retracted else 1, 0, request.arrival)
+                return (-request.priority, 0 if request.retracted else 1, 0, request.arrival, request.serial)
             match = self._matches.get(request)
             if match is None:
                 match = cache.peek(request.namespace, request.tokens, request.match_limit)
                 self._matches[request] = match
-            return (-request.priority, 2, -match, request.arrival)
+            return (-request.priority, 2, -match, request.arrival, request.serial)
 
         return sorted(window, key=rank)
 

@@ -7,6 +7,8 @@ import numpy as np
 from ...radix.prefix_cache import Lease
 from ..messages import Finish, TokenChunk, TokenizedRequest, TopLogprobs, unpack_ids
 
+SAMPLE_DELAY = 8
+
 
 class Request:
     """A tokenized request while it waits or runs.
@@ -17,7 +19,9 @@ class Request:
     whose slots the worker has been told (None: the worker does not know the row yet).
     """
 
-    def __init__(self, message: TokenizedRequest, arrival: int) -> None:
+    def __init__(self, message: TokenizedRequest, serial: int) -> None:
+        """serial: how many sequences came before. Of one request's many samples or continuations each later one queues
+        as if it had come `SAMPLE_DELAY` sequences after the one before, so that a crowd does not hold up everyone."""
         prompt = unpack_ids(message.token_ids)
         self.request_id = message.request_id
         self.index = message.index
@@ -26,7 +30,8 @@ class Request:
         self._stop_set = frozenset(message.stop_ids)
         self.namespace = message.namespace
         self.priority = message.priority
-        self.arrival = arrival
+        self.serial = serial
+        self.arrival = serial + SAMPLE_DELAY * message.index
         self.prompt_length = len(prompt)
         # Completions are often far shorter than their cap: start with room for some of it and grow.
         self._tokens = np.empty(self.prompt_length + min(message.sampling.max_tokens, 64), dtype=np.int32)

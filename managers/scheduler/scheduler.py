@@ -234,7 +234,7 @@ class Scheduler:
 
     def _victim(self) -> Request:
         """Who is retracted: whoever produced least; among equals the latest arrival."""
-        return min(self._running, key=lambda request: (request.produced, -request.arrival))
+        return min(self._running, key=lambda request: (request.produced, -request.arrival, -request.serial))
 
     def _retract(self, request: Request) -> None:
         """Take a request's row and slots away. Its computed tokens stay in the tree, evictable; it queues up first."""

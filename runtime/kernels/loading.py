@@ -79,7 +79,10 @@ class _Reader:
     def _matrix(self, spec: TensorSpec) -> PackedMatrix:
         matrix = stored_matrix(self._checkpoint, self._name(spec))
         if self._quantize and matrix.type in ("F32", "F16", "BF16"):
-            matrix = quantized(matrix, self._quantize)
+            try:
+                matrix = quantized(matrix, self._quantize)
+            except ValueError as error:
+                raise UnsupportedModel(f"{self._name(spec)} cannot be quantized: {error}") from None
         order = unpaired_order(matrix.n, spec.rope_heads) if self._unpairs and spec.rope_heads else None
         return self._packer.pack(matrix.type, matrix.data, matrix.k, order)
 

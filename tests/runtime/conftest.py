@@ -197,8 +197,8 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Pa
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=97,
-        hidden_size=48,
-        intermediate_size=80,
+        hidden_size=64,
+        intermediate_size=96,
         num_hidden_layers=2,
         num_attention_heads=6,
         num_key_value_heads=2,

@@ -347,6 +347,20 @@ def test_no_request_is_passed_over_more_than_a_bounded_number_of_times() -> None
     assert 1 < passed <= MAX_BYPASSED + 2
 
 
+def test_a_crowd_from_one_request_does_not_hold_up_a_later_one() -> None:
+    harness = Harness(slots=50_000, chunk=64, max_running=4)
+    for index in range(300):
+        harness.submit("crowd", numbers(index, 60), 1, index=index)
+    harness.step()
+    harness.submit("single", numbers(999, 60), 1)
+    while not harness.answers["single", 0].token_ids:
+        harness.step()
+    served = sum(bool(answer.token_ids) for name, answer in harness.answers.items() if name[0] == "crowd")
+    assert served <= 60
+    harness.run()
+    assert all(answer.finish is not None for answer in harness.answers.values())
+
+
 def test_the_longest_cached_prefix_goes_first_and_equal_ones_by_arrival() -> None:
     harness = Harness(slots=5_000, chunk=64, max_running=1)
     harness.submit("warm", numbers(0, 60), 1)
