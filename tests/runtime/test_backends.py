@@ -51,5 +51,5 @@ def test_quantizing_makes_weights_smaller_and_needs_the_kernels(tiny_llama: Path
     plain, quantized = loaded(tiny_llama), loaded(tiny_llama, quantize="q8_0")
     assert quantized.runner.weight_bytes < 0.5 * plain.runner.weight_bytes
     assert "Q8_0" in quantized.runner.dtype
-    with pytest.raises(UnsupportedModel, match="quantize needs the cpu backend.* torch was asked for"):
+    with pytest.raises(UnsupportedModel, match=r"quantize needs the cpu backend.* torch was asked for"):
         loaded(tiny_llama, quantize="q8_0", attention_backend="torch")
