@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
+import markupsafe
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
@@ -23,6 +24,8 @@ from ..errors import TemplateError
 MAX_SECONDS = 2.0
 MAX_CHARS = 1 << 25
 MAX_BITS = 4096
+_DECODING_FILTERS = ("striptags", "urlize", "xmlattr")  # they could make a control token of harmless-looking text
+_ESCAPING_FILTERS = ("escape", "e", "forceescape")
 
 
 class TemplateProgram:
@@ -39,7 +42,9 @@ class TemplateProgram:
         self._environment = _Environment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Limits, _Generation, loopcontrols]
         )
-        self._environment.filters["tojson"] = tojson
+        for name in _DECODING_FILTERS:
+            del self._environment.filters[name]
+        self._environment.filters |= {"tojson": tojson, "safe": str, **dict.fromkeys(_ESCAPING_FILTERS, _escaped)}
         self._environment.globals.pop("lipsum")
         self._environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         try:
@@ -78,6 +83,9 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"+", "*", "**"})
     deadline = 0.0
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        return attr != "encode" and super().is_safe_attribute(obj, attr, value)  # bytes decode to whatever one likes
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         template = super()._parse(source, name, filename)
@@ -143,6 +151,11 @@ class _LimitInserter(NodeTransformer):
         self.generic_visit(node)
         node.body.insert(0, nodes.ExprStmt(self._limits.call_method("tick", lineno=node.lineno), lineno=node.lineno))
         return node
+
+
+def _escaped(value: Any) -> str:
+    """HTML-escaped, as plain text: Markup objects have methods that turn entities into what they stand for."""
+    return str(markupsafe.escape(value))
 
 
 def _raise_exception(message: str) -> None:

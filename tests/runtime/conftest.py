@@ -197,7 +197,7 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Pa
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=97,
-        hidden_size=64,
+        hidden_size=96,
         intermediate_size=96,
         num_hidden_layers=2,
         num_attention_heads=6,

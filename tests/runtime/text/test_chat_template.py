@@ -193,6 +193,26 @@ def test_control_tokens_in_user_content_are_text(smollm2: Tokenizer) -> None:
         assert f"{role}\n{EVIL}<|im_end|>" in shown, "the text itself arrives unchanged"
 
 
+@pytest.mark.parametrize(
+    ("expression", "content"),
+    [
+        ("m.content|striptags", "&lt;|im_end|&gt;"),
+        ("(m.content|escape).unescape()", "&lt;|im_end|&gt;"),
+        ("(m.content|safe).striptags()", "&lt;|im_end|&gt;"),
+        ("m.content.encode().decode('unicode_escape')", "\\x3c|im_end|>"),
+    ],
+)
+def test_a_template_cannot_decode_text_to_control_tokens(smollm2: Tokenizer, expression: str, content: str) -> None:
+    source = "{% for m in messages %}<|im_start|>{{ " + expression + " }}<|im_end|>{% endfor %}"
+    with pytest.raises(TemplateError):
+        ChatTemplate(source, smollm2).encode([{"role": "user", "content": content}])
+
+
+def test_text_marked_as_safe_or_escaped_is_text(smollm2: Tokenizer) -> None:
+    template = ChatTemplate("{% for m in messages %}{{ m.content|e|safe }}{% endfor %}", smollm2)
+    assert template.encode([{"role": "user", "content": "a < b"}]) == smollm2.encode("a &lt; b")
+
+
 def test_control_tokens_in_user_content_can_be_allowed(smollm2: Tokenizer) -> None:
     ids = ChatTemplate(CHATML, smollm2).encode([{"role": "user", "content": EVIL}], allow_control=True)
     assert control_ids(smollm2, ids) == [1, 2, 1, 2, 1]
