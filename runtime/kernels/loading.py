@@ -25,7 +25,7 @@ def load_weights(path: Path | str, library: Library, threads: int, quantize: str
     """The model at `path` (a `.gguf` file or a Hugging Face directory), its matrices in the types that are stored.
 
     quantize: "q8_0" or "q4_0" makes plain matrices of that type first; "" leaves them.
-    Raises ModelError or UnsupportedModel.
+    Raises ModelError or UnsupportedModel; the latter also where there is nothing left to quantize.
     """
     if quantize and quantize not in QUANTIZATIONS:
         raise UnsupportedModel(f"quantize {quantize!r} is not supported; there are {', '.join(QUANTIZATIONS)}")
@@ -37,7 +37,11 @@ def load_weights(path: Path | str, library: Library, threads: int, quantize: str
     factors = checkpoint.read(ROPE_FACTORS) if config.rope.scaling == "factors" else None
     frequencies = rope_frequencies(config.rope, config.head_dim, factors).contiguous().numpy()
     packer = Packer(library, library.workspace(threads))
-    return config, _Reader(checkpoint, family, packer, QUANTIZATIONS.get(quantize, "")).read(config, specs, frequencies)
+    reader = _Reader(checkpoint, family, packer, QUANTIZATIONS.get(quantize, ""))
+    weights = reader.read(config, specs, frequencies)
+    if quantize and not reader.quantized:
+        raise UnsupportedModel(f"quantize {quantize} has nothing to do: every matrix of {path} is quantized already")
+    return config, weights
 
 
 class _Reader:
@@ -49,6 +53,7 @@ class _Reader:
         self._unpairs = self._is_gguf and family.gguf_pairs_rope
         self._packer = packer
         self._quantize = quantize
+        self.quantized = 0  # matrices that this reader quantized
 
     def read(self, config: ModelConfig, specs: list[TensorSpec], frequencies: np.ndarray) -> Weights:
         parts: dict[str, list[TensorSpec]] = {}
@@ -83,6 +88,7 @@ class _Reader:
                 matrix = quantized(matrix, self._quantize)
             except ValueError as error:
                 raise UnsupportedModel(f"{self._name(spec)} cannot be quantized: {error}") from None
+            self.quantized += 1
         order = unpaired_order(matrix.n, spec.rope_heads) if self._unpairs and spec.rope_heads else None
         return self._packer.pack(matrix.type, matrix.data, matrix.k, order)
 

@@ -47,9 +47,11 @@ def test_another_arithmetic_is_torchs(tiny_llama: Path) -> None:
         loaded(tiny_llama, dtype="bfloat16", attention_backend="cpu")
 
 
-def test_quantizing_makes_weights_smaller_and_needs_the_kernels(tiny_llama: Path) -> None:
+def test_quantizing_makes_weights_smaller_and_needs_the_kernels(tiny_llama: Path, smollm2_path: Path) -> None:
     plain, quantized = loaded(tiny_llama), loaded(tiny_llama, quantize="q8_0")
     assert quantized.runner.weight_bytes < 0.5 * plain.runner.weight_bytes
     assert "Q8_0" in quantized.runner.dtype
+    with pytest.raises(UnsupportedModel, match="quantize q4_0 has nothing to do"):
+        loaded(smollm2_path, quantize="q4_0")
     with pytest.raises(UnsupportedModel, match=r"quantize needs the cpu backend.* torch was asked for"):
         loaded(tiny_llama, quantize="q8_0", attention_backend="torch")
