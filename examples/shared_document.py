@@ -15,8 +15,9 @@ QUESTIONS = ["What is it an arm of?", "What do rivers bring?", "Is it deep?", "W
 def main() -> None:
     with Engine("smollm2") as engine:
         before = engine.stats().computed_tokens
-        prompts = [f"{DOCUMENT}\n\nQuestion: {question}\nAnswer:" for question in QUESTIONS]
-        answers = engine.generate(prompts, max_tokens=12, temperature=0, stop="\n")
+        document = {"role": "system", "content": f"Answer in one short sentence from this text: {DOCUMENT}"}
+        chats = [[document, {"role": "user", "content": question}] for question in QUESTIONS]
+        answers = engine.generate(messages=chats, max_tokens=24, temperature=0, stop="\n")
         for question, answer in zip(QUESTIONS, answers):
             print(f"{question:<32}{answer.text.strip()}")
         sent = sum(answer.prompt_tokens for answer in answers)

@@ -42,4 +42,4 @@ def test_the_shared_document_is_computed_once() -> None:
     assert found, said
     sent, reused, computed = map(int, found.groups())
     assert reused > 0.6 * sent
-    assert computed <= sent - reused + 4 * 12
+    assert computed <= sent - reused + 4 * 24
