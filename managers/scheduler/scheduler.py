@@ -11,7 +11,17 @@ from collections import deque
 from dataclasses import dataclass
 
 from ...radix.prefix_cache import PrefixCache
-from ..messages import Finish, SampledLogprob, Scored, StepPlan, StepResult, TokenChunk, TokenizedRequest, unpack_ids
+from ..messages import (
+    Finish,
+    SampledLogprob,
+    Scored,
+    StepPlan,
+    StepResult,
+    TokenChunk,
+    TokenizedRequest,
+    TopLogprobs,
+    unpack_ids,
+)
 from .plan import Entry, PlanBuilder
 from .queue import WaitingQueue, is_aged
 from .request import Request
@@ -272,9 +282,7 @@ class Scheduler:
             request.scored_top.extend(scored.top)
         if token_id == NOT_FINITE:
             text = "the model's output for this request is not finite (NaN or infinity)"
-            self._release(request, keep=False)
-            self.counters.finished += 1
-            return request.ending(Finish("error", message=text))
+            return self._finish(request, Finish("error", message=text), keep=False)
         if entry.samples:
             self.counters.generated_tokens += 1
             finish = request.append(token_id)
@@ -284,20 +292,23 @@ class Scheduler:
                 return self._finish(request, finish, [token_id], values, top)
             return request.chunk([token_id], values, top, None)
         if entry.end == request.prompt_length and request.sampling.max_tokens == 0:
-            return self._finish(request, Finish("length"), [])
+            return self._finish(request, Finish("length"))
         return None
 
     def _finish(
         self,
         request: Request,
         finish: Finish,
-        token_ids: list[int],
+        token_ids: list[int] | None = None,
         logprobs: list[float] | None = None,
-        top: list | None = None,
+        top: list[TopLogprobs] | None = None,
+        *,
+        keep: bool = True,
     ) -> TokenChunk:
-        self._release(request)
+        """End a sample and say so. `keep` False: what it computed last must not be served to others."""
+        self._release(request, keep=keep)
         self.counters.finished += 1
-        return request.chunk(token_ids, logprobs or [], top or [], finish)
+        return request.chunk(token_ids or [], logprobs or [], top or [], finish)
 
     def _release(self, request: Request, *, keep: bool = True) -> None:
         """A request is over: give back everything it holds, wherever it is."""

@@ -127,10 +127,6 @@ class NativeDecoder(Runner):
         """Attention alone, over a layer's pool as it is: q float32 [tokens, heads, head_dim], rotated."""
         return with_arrays(step, None, None, lambda arrays: self._workspace.attention(self._model, layer, arrays, q))
 
-    @property
-    def workspace_bytes(self) -> int:
-        return self._workspace.nbytes
-
     def _layer(self, index: int) -> native.Layer:
         weights = self.weights.layers[index]
         keys, values = self.pool.layer(index)

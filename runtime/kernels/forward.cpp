@@ -289,7 +289,6 @@ SW_API SwWorkspace* sw_workspace_new(int32_t threads) {
 
 SW_API void sw_workspace_free(SwWorkspace* workspace) { delete workspace; }
 
-SW_API int64_t sw_workspace_bytes(const SwWorkspace* workspace) { return workspace->bytes(); }
 
 ThreadRuntime& thread_runtime() {
   static ThreadRuntime runtime;

@@ -105,7 +105,6 @@ class Library:
             "sw_set_runtime": (None, [c_void_p, c_void_p]),
             "sw_workspace_new": (c_void_p, [c_int32]),
             "sw_workspace_free": (None, [c_void_p]),
-            "sw_workspace_bytes": (c_int64, [c_void_p]),
             "sw_packed_bytes": (c_int64, [c_int32, c_int64, c_int64]),
             "sw_row_bytes": (c_int64, [c_int32, c_int64]),
             "sw_pack": (None, [c_void_p, c_int32, c_int64, c_int64, c_void_p, c_void_p]),
@@ -151,10 +150,6 @@ class Workspace:
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
             self._lib.sw_workspace_free(handle)
-
-    @property
-    def nbytes(self) -> int:
-        return self._lib.sw_workspace_bytes(self._handle)
 
     def pack(self, type_name: str, n: int, k: int, rows: np.ndarray, out: np.ndarray) -> None:
         """rows: uint64 [n], the address of each stored row, in the order wanted. out: uint8, `packed_bytes` of them."""

@@ -94,7 +94,6 @@ SW_API void sw_set_runtime(void* gomp_parallel, void* omp_get_num_threads);
 
 SW_API SwWorkspace* sw_workspace_new(int32_t threads);
 SW_API void sw_workspace_free(SwWorkspace* workspace);
-SW_API int64_t sw_workspace_bytes(const SwWorkspace* workspace);
 
 // Packing. rows: n pointers to the stored rows (GGUF blocks, or plain numbers), in the order they are to have.
 SW_API int64_t sw_packed_bytes(int32_t type, int64_t n, int64_t k);  // -1 for a k that the type cannot have

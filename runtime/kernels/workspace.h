@@ -28,7 +28,6 @@ class Floats {
     }
     return data_;
   }
-  int64_t bytes() const { return count_ * static_cast<int64_t>(sizeof(float)); }
 
  private:
   float* data_ = nullptr;
@@ -57,9 +56,4 @@ struct SwWorkspace {
   std::vector<ThreadScratch> scratch;
   AttentionPlan plan;
   Floats x, normed, qkv, attended, inner, rotation, states, partials;
-  int64_t bytes() const {
-    int64_t total = static_cast<int64_t>(scratch.size() * sizeof(ThreadScratch));
-    for (const Floats* one : {&x, &normed, &qkv, &attended, &inner, &rotation, &states, &partials}) total += one->bytes();
-    return total;
-  }
 };
