@@ -1,0 +1,68 @@
+"""What a completion may be constrained to, as plain data. This module must not import a grammar engine."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag"]
+EngineName = Literal["llguidance", "xgrammar"]
+
+
+class Constraint(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """One constraint of one request, before it is compiled.
+
+    kind and body: "json_schema": a JSON Schema as JSON text. "json_object": body is "". "regex": a pattern that the
+    whole completion must match. "ebnf": a grammar in GBNF style, its start rule named `root`. "choice": a JSON list of
+    texts. "structural_tag": JSON, see `constrained.structural_tag`.
+    strict: False lets keywords that cannot be enforced be relaxed; they are then reported, never dropped in silence.
+    max_whitespace: how many whitespace characters JSON may have between two of its tokens; 0 is compact JSON.
+    max_string: the longest JSON string, in characters, where the schema itself bounds neither length nor pattern nor
+    format; 0 means no bound.
+    engine: "auto" picks one that enforces everything; a named one is used or the constraint is refused.
+    """
+
+    kind: Kind
+    body: str = ""
+    strict: bool = True
+    max_whitespace: int = 1
+    max_string: int = 1024
+    engine: Literal["auto", "llguidance", "xgrammar"] = "auto"
+
+
+class Unenforced(msgspec.Struct, frozen=True, array_like=True):
+    """A keyword that a grammar does not enforce: where in the schema (JSON pointer), and why."""
+
+    keyword: str
+    pointer: str
+    reason: str
+
+
+class Compiled(msgspec.Struct, frozen=True, array_like=True):
+    """A constraint that was checked and compiled: all that a worker needs to start matchers for it.
+
+    key: a hash of the constraint; equal constraints have equal keys. engine: whose matcher `payload` is for.
+    payload: the engine's own form of the grammar (for llguidance its text, for xgrammar its serialized grammar).
+    checks: what is checked beside the grammar whenever a value closes, as JSON text; "" for nothing.
+    enforced: the keywords of the schema that grammar and checks enforce, sorted. relaxed: those which only `strict:
+    false` let pass, and annotations by the standard that nothing could enforce (unknown formats).
+    """
+
+    key: str
+    engine: EngineName
+    payload: bytes
+    checks: str = ""
+    enforced: list[str] = []
+    relaxed: list[Unenforced] = []
+
+
+class ConstraintError(ValueError):
+    """A constraint is refused, in one sentence for the user that names keyword and JSON pointer where there are any.
+
+    refused: all the reasons of a schema that is refused; empty for a syntax error or a limit.
+    """
+
+    def __init__(self, message: str, refused: list[Unenforced] | None = None) -> None:
+        super().__init__(message)
+        self.refused = refused or []
