@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ..constrained.spec import Compiled, Constraint, Unenforced
+
 
 def pack_ids(ids: np.ndarray | list[int]) -> bytes:
     """Token ids, slots or lengths as little-endian int32 bytes."""
@@ -179,6 +181,7 @@ class Submit(Message, frozen=True):
     stop: stop strings; the completion ends before the first one, unless `include_stop`.
     echo: the first text chunk of every sample starts with the prompt's own text.
     max_tokens in `sampling` is a cap; -1 means whatever the context leaves.
+    constraint: what every completion must match; only without `score`.
     """
 
     request_id: str
@@ -196,6 +199,7 @@ class Submit(Message, frozen=True):
     allow_control_tokens: bool = False
     namespace: str = ""
     priority: int = 0
+    constraint: Constraint | None = None
 
 
 class TokenizedRequest(Message, frozen=True):
@@ -204,6 +208,7 @@ class TokenizedRequest(Message, frozen=True):
     token_ids: packed prompt, at least one token; `len + max_tokens` fits the context.
     stop_ids: ids that end the completion (the model's EOS ids unless ignore_eos, and `stop_token_ids`).
     score_start: positions >= this want the log-probability of their token; None for none. Never 0.
+    grammar: what the completion must match.
     """
 
     request_id: str
@@ -215,6 +220,7 @@ class TokenizedRequest(Message, frozen=True):
     priority: int
     score_start: int | None = None
     score_top: int = 0
+    grammar: Compiled | None = None
 
 
 class Abort(Message, frozen=True):
@@ -351,10 +357,22 @@ class Finish(Part, frozen=True):
     overloaded: bool = False
 
 
+class Effort(Part, frozen=True):
+    """What one finished sample took. forward_passes: steps that computed tokens of its completion (its prefill is not
+    counted). drafted, accepted: tokens that were guessed ahead, and those of them that turned out right. forced: tokens
+    that its grammar forced, which were not sampled."""
+
+    forward_passes: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    forced: int = 0
+
+
 class TokenChunk(Part, frozen=True):
     """New tokens of one sample. `logprobs`, where wanted, is as long as `token_ids`.
 
     scored: prompt log-probabilities from position score_start on, sent once, with the first chunk that has them all.
+    effort comes with the finish.
     """
 
     request_id: str
@@ -366,6 +384,7 @@ class TokenChunk(Part, frozen=True):
     scored: list[float] | None = None
     scored_top: list[TopLogprobs] | None = None
     finish: Finish | None = None
+    effort: Effort | None = None
 
 
 class TokenBatch(Message, frozen=True):
@@ -398,7 +417,8 @@ class TextChunk(Message, frozen=True):
 
     prompt_tokens and cached_tokens are set in every chunk; completion_tokens counts this sample's tokens so far. The
     chunk with a `finish` is the sample's last. prompt_logprobs, where wanted, comes once; for a scoring request it
-    holds the continuation's tokens only.
+    holds the continuation's tokens only. effort comes with the finish; relaxed, with the first chunk of index 0: what
+    the constraint names but does not enforce.
     """
 
     request_id: str
@@ -411,6 +431,8 @@ class TextChunk(Message, frozen=True):
     logprobs: list[TokenLogprob]
     prompt_logprobs: list[TokenLogprob] | None = None
     finish: Finish | None = None
+    effort: Effort | None = None
+    relaxed: list[Unenforced] = []
 
 
 class Rejected(Message, frozen=True):
