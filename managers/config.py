@@ -27,6 +27,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_context: most tokens of prompt + completion; 0 means what the model was trained for.
     attention_backend: what computes: "cpu" (the compiled kernels), "torch", or "auto": the kernels where they can.
     quantize: "q8_0" or "q4_0": the kernels quantize plain (unquantized) weights to this when they load them.
+    prefix_cache: keep prefixes and share them.
+    drafts: guess tokens that were said before, where that is faster; answers do not change.
+    jump_forward: tokens that a grammar forces are not sampled one by one.
     schedule: order of the queue: "lpm" (longest cached prefix first, with ageing) or "fcfs" (arrival).
     audit, poison_freed: test modes: prove the books after every step; fill freed slots with NaN.
     """
@@ -40,6 +43,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_queue: int = 1024
     max_context: int = 0
     prefix_cache: bool = True
+    drafts: bool = True
+    jump_forward: bool = True
     schedule: str = "lpm"
     attention_backend: str = "auto"
     quantize: str = "none"

@@ -20,6 +20,7 @@ from .front import FrontInfo
 from .front_thread import FrontThread
 from .messages import Stats, Submit, TextChunk
 from .params import GenerateRequest, ScoreRequest, score_to_submit, to_submit
+from .render import Rendering, RenderRequest, render_to_chat
 from .results import Generation, Score, collect
 from .streams import RequestStream
 
@@ -152,6 +153,19 @@ class Engine:
         """`score` for an event loop."""
         return await self._front.acall(self._score(prompt, continuations, params))
 
+    # --- render ----------------------------------------------------------------------------------------------------
+
+    def render(self, messages: Messages, **params: Any) -> Rendering:
+        """The prompt that the model's chat template makes of a conversation, and its text.
+
+        params: the other fields of `managers.render.RenderRequest`, among them add_generation_prompt and tools.
+        """
+        return self._front.call(self._render(messages, params))
+
+    async def arender(self, messages: Messages, **params: Any) -> Rendering:
+        """`render` for an event loop."""
+        return await self._front.acall(self._render(messages, params))
+
     # --- control ---------------------------------------------------------------------------------------------------
 
     def abort(self, request_id: str) -> bool:
@@ -214,6 +228,11 @@ class Engine:
         submit = score_to_submit(request, vocab_size=self.info.model.vocab_size)
         async with self._front.front.stream(submit) as stream:
             return [Score.of(completion) for completion in await collect(stream)]
+
+    async def _render(self, messages: Any, params: dict[str, Any]) -> Rendering:
+        request = struct_from({**params, "messages": messages}, RenderRequest)
+        rendered = await self._front.front.render(render_to_chat(request))
+        return Rendering(rendered.prompt, rendered.text)
 
 
 class ChunkIterator(Iterator[TextChunk]):

@@ -21,6 +21,7 @@ from .config import EngineConfig
 from .errors import ConfigError, EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
 from .messages import (
     Abort,
+    Chat,
     ConfigureScheduler,
     ConfigureTokenizer,
     ConfigureWorker,
@@ -32,6 +33,8 @@ from .messages import (
     ModelInfo,
     Ready,
     Rejected,
+    RenderCall,
+    Rendered,
     Shutdown,
     StartFailed,
     Stats,
@@ -47,6 +50,7 @@ from .wire import AsyncInbox, Link, Outbox
 
 POLL_SECONDS = 0.15  # how often the children are looked at
 ANSWER_SECONDS = 2.0  # how long the scheduler has to answer a question
+RENDER_SECONDS = 30.0  # the tokenizer, which may be busy with long prompts
 LAST_WORDS_SECONDS = 0.3  # how long a dead child's StartFailed may still be on its way
 
 
@@ -170,6 +174,7 @@ class Front:
             max_running=config.max_running,
             max_context=config.max_context,
             poison_freed=config.poison_freed,
+            jump_forward=config.jump_forward,
             log_level=config.log_level,
         )
         text, ready, _ = await self._unless_failed(
@@ -195,6 +200,7 @@ class Front:
             max_queue=config.max_queue,
             schedule=config.schedule,
             prefix_cache=config.prefix_cache,
+            drafts=config.drafts,
             audit=config.audit,
             poison_freed=config.poison_freed,
             log_level=config.log_level,
@@ -309,15 +315,24 @@ class Front:
         flushed: Flushed = await self._call(FlushCall)
         return flushed.freed
 
-    async def _call(self, kind: Callable[[int], Message]) -> Any:
+    async def render(self, chat: Chat) -> Rendered:
+        """What the chat template makes of a conversation. Raises InvalidRequest where it refuses, and as `stats`."""
+        rendered: Rendered = await self._call(lambda call_id: RenderCall(call_id, chat), "tokenizer", RENDER_SECONDS)
+        if rendered.error:
+            raise InvalidRequest(rendered.error, "messages")
+        return rendered
+
+    async def _call(
+        self, kind: Callable[[int], Message], role: str = "scheduler", seconds: float = ANSWER_SECONDS
+    ) -> Any:
         self._check_alive()
         call_id = next(self._serial)
         answer = self._calls[call_id] = asyncio.get_running_loop().create_future()
-        self._send("scheduler", kind(call_id))
+        self._send(role, kind(call_id))
         try:
-            return await asyncio.wait_for(answer, ANSWER_SECONDS)
+            return await asyncio.wait_for(answer, seconds)
         except TimeoutError:
-            raise RequestFailed(f"The scheduler did not answer within {ANSWER_SECONDS} seconds.") from None
+            raise RequestFailed(f"The {role} did not answer within {seconds:g} seconds.") from None
         finally:
             self._calls.pop(call_id, None)
 
@@ -352,7 +367,7 @@ class Front:
                 self._take_chunk(message)
             case Rejected():
                 self._take_rejection(message)
-            case Stats() | Flushed():
+            case Stats() | Flushed() | Rendered():
                 call = self._calls.get(message.call_id)
                 if call is not None and not call.done():
                     call.set_result(message)

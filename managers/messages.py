@@ -43,10 +43,14 @@ class Hello(Message, frozen=True):
 
 
 class ConfigureTokenizer(Message, frozen=True):
-    """Front to tokenizer: which model's text it handles (a local path, already fetched)."""
+    """Front to tokenizer: which model's text it handles (a local path, already fetched).
+
+    `tool_format`: how the model writes tool calls, see `runtime.text.tool_formats`; "auto" asks its chat template.
+    """
 
     model_path: str
     log_level: str
+    tool_format: str = "auto"
 
 
 class ConfigureWorker(Message, frozen=True):
@@ -67,6 +71,7 @@ class ConfigureWorker(Message, frozen=True):
     max_running: int
     max_context: int
     poison_freed: bool
+    jump_forward: bool
     log_level: str
 
 
@@ -80,6 +85,7 @@ class ConfigureScheduler(Message, frozen=True):
     max_queue: int
     schedule: str
     prefix_cache: bool
+    drafts: bool
     audit: bool
     poison_freed: bool
     log_level: str
@@ -156,10 +162,17 @@ class Sampling(Part, frozen=True, omit_defaults=True):
 
 
 class Chat(Part, frozen=True):
-    """A conversation for the model's chat template. `messages` are as OpenAI has them, already checked by the front."""
+    """A conversation for the model's chat template. `messages` are as OpenAI has them, already checked by the front.
+
+    tool_choice: "none" (tools are only shown), "auto" or "required": whether the completion may, or must, call tools;
+    with `tool_name` only that one; with `parallel_tool_calls` more than once.
+    """
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
+    tool_choice: str = "none"
+    tool_name: str | None = None
+    parallel_tool_calls: bool = True
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     template_kwargs: dict[str, Any] = {}
@@ -253,6 +266,7 @@ class OpenRow(Part, frozen=True):
     output_ids: bytes
     score_start: int | None
     score_top: int
+    grammar: Compiled | None = None
 
 
 class SlotWrite(Part, frozen=True):
@@ -281,12 +295,15 @@ class StepPlan(Message, frozen=True):
        [0, starts[b] + lengths[b]), causally. A token id of -1 stands for the token which the row sampled in its last
        step. Within a layer all K/V of the step is stored before any attention is computed, so an entry may attend to
        slots that another entry of the same step fills.
-    6. Where `sample[b]` is 1, sample the next token from the entry's last position.
+    6. Where `sample[b]` is 1, sample the next token from the entry's last position. The last `drafts[b]` tokens of the
+       entry are guesses: sample from the position before them instead, and go on to the next position for as long as
+       what comes out is the guess that was computed there.
     7. Where the row has a score_start: log-probabilities of the prompt tokens at positions p >= score_start with
        starts[b] <= p - 1 < starts[b] + lengths[b].
 
-    All arrays are packed int32 (`sample`: one byte each). Plans are executed strictly in order. `shared` names groups
-    of entries, each in one at most, whose shared K/V a backend may read once for all; results do not depend on it.
+    All arrays are packed int32 (`sample`: one byte each; `drafts`: empty where nothing is guessed). Plans are executed
+    strictly in order. `shared` names groups of entries, each in one at most, whose shared K/V a backend may read once
+    for all; results do not depend on it.
     """
 
     step: int
@@ -301,6 +318,20 @@ class StepPlan(Message, frozen=True):
     sample: bytes
     poison: bytes = b""
     shared: list[SharedSlots] = []
+    drafts: bytes = b""
+
+
+class PrepareGrammar(Message, frozen=True):
+    """Scheduler to worker: requests with this grammar will come; load it beside the steps, then say `GrammarReady`."""
+
+    grammar: Compiled
+
+
+class GrammarReady(Message, frozen=True):
+    """Worker to scheduler: the grammar of this key is loaded, or cannot be: then `error` says why."""
+
+    key: str
+    error: str = ""
 
 
 class TopLogprobs(Part, frozen=True):
@@ -327,18 +358,37 @@ class SampledLogprob(Part, frozen=True):
     top: TopLogprobs
 
 
+class Guided(Part, frozen=True):
+    """What a grammar did to batch entry `entry`, beside the tokens it gained: see `constrained.guide.Edit`.
+
+    rewind: so many of the completion's last tokens go before the new ones come. forced: how many of the new ones were
+    not sampled.
+    """
+
+    entry: int
+    rewind: int
+    forced: int
+    held: int
+    complete: bool
+    failure: str
+
+
 class StepResult(Message, frozen=True):
     """Worker to scheduler: what step `step` gave.
 
-    token_ids: packed [B]; the sampled id, or -1 where nothing was sampled, or -2 where the entry's logits were not
-    finite (that request fails; the others are unharmed). `seconds` is the time the step took in the worker.
+    counts: packed [B]; how many tokens the entry gained, -2 where its logits were not finite (that request fails; the
+    others are unharmed). token_ids: packed, the entries' new tokens one after the other. logprobs: one for each new
+    token, where they are wanted. guided: one for each entry whose row has a grammar and sampled. `seconds` is the time
+    the step took in the worker.
     """
 
     step: int
+    counts: bytes
     token_ids: bytes
     logprobs: list[SampledLogprob]
     scored: list[Scored]
     seconds: float
+    guided: list[Guided] = []
     dropped_frames: int = 0
 
 
@@ -346,7 +396,7 @@ class StepResult(Message, frozen=True):
 
 
 class Finish(Part, frozen=True):
-    """Why a completion ended. reason: "stop", "length", "abort" or "error".
+    """Why a completion ended. reason: "stop", "length", "abort" or "error"; to the front also "tool_calls".
 
     matched: the stop token id or stop string, for "stop". message: for "error"; `overloaded` marks a full queue.
     """
@@ -412,13 +462,23 @@ class TokenLogprob(Part, frozen=True):
     top: list[Alternative]
 
 
+class ToolCallPiece(Part, frozen=True):
+    """New of a sample's tool call number `index`: its id and name once, at first, then pieces of its arguments."""
+
+    index: int
+    arguments: str
+    id: str = ""
+    name: str = ""
+
+
 class TextChunk(Message, frozen=True):
     """Tokenizer to front: new text of one sample. Joined `text` is the whole completion; `text` may be empty.
 
     prompt_tokens and cached_tokens are set in every chunk; completion_tokens counts this sample's tokens so far. The
     chunk with a `finish` is the sample's last. prompt_logprobs, where wanted, comes once; for a scoring request it
     holds the continuation's tokens only. effort comes with the finish; relaxed, with the first chunk of index 0: what
-    the constraint names but does not enforce.
+    the constraint names but does not enforce. tool_calls: where the request may call tools, what its calls are is
+    here, and `text` is the text around them.
     """
 
     request_id: str
@@ -433,6 +493,7 @@ class TextChunk(Message, frozen=True):
     finish: Finish | None = None
     effort: Effort | None = None
     relaxed: list[Unenforced] = []
+    tool_calls: list[ToolCallPiece] = []
 
 
 class Rejected(Message, frozen=True):
@@ -466,6 +527,25 @@ class Flushed(Message, frozen=True):
     freed: int
 
 
+class RenderCall(Message, frozen=True):
+    """Front to tokenizer: what does the chat template make of this conversation?"""
+
+    call_id: int
+    chat: Chat
+
+
+class Rendered(Message, frozen=True):
+    """Tokenizer to front: the conversation as a prompt (text, and the ids of control tokens) and as its whole text.
+
+    error: why the template refused it; the rest is then empty.
+    """
+
+    call_id: int
+    prompt: list[str | list[int]] = []
+    text: str = ""
+    error: str = ""
+
+
 class Stats(Message, frozen=True):
     """Scheduler to front: the books and the counters, at this moment (counters since start).
 
@@ -488,6 +568,9 @@ class Stats(Message, frozen=True):
     finished: int
     aborted: int
     retracted: int
+    drafted_tokens: int
+    accepted_tokens: int
+    forced_tokens: int
     evicted_tokens: int
     dropped_frames: int
     worker_dropped_frames: int
@@ -495,9 +578,17 @@ class Stats(Message, frozen=True):
     plan_seconds: float
 
 
-ToTokenizer = ConfigureTokenizer | Limits | Submit | Abort | TokenBatch | Shutdown
+ToTokenizer = ConfigureTokenizer | Limits | Submit | Abort | TokenBatch | RenderCall | Shutdown
 ToScheduler = (
-    ConfigureScheduler | TokenizedRequest | Abort | StopMatched | StepResult | StatsCall | FlushCall | Shutdown
+    ConfigureScheduler
+    | TokenizedRequest
+    | Abort
+    | StopMatched
+    | StepResult
+    | GrammarReady
+    | StatsCall
+    | FlushCall
+    | Shutdown
 )
-ToWorker = ConfigureWorker | StepPlan | Shutdown
-ToFront = Hello | Ready | StartFailed | TextChunk | Rejected | Stats | Flushed
+ToWorker = ConfigureWorker | StepPlan | PrepareGrammar | Shutdown
+ToFront = Hello | Ready | StartFailed | TextChunk | Rejected | Rendered | Stats | Flushed

@@ -14,8 +14,10 @@ from typing import Any, cast
 
 import msgspec
 
+from ..constrained.spec import Constraint
 from .bodies import check_encodable
-from .chats import check_chat
+from .chats import check_chat, check_tool_choice
+from .constraints import Constraints, constraint_of, refuse_options, tool_options
 from .errors import InvalidRequest
 from .messages import Chat, Sampling, Submit
 
@@ -30,13 +32,23 @@ MAX_NAME = 256
 GREEDY_BELOW = 1e-5  # dividing logits by less than this overflows float32; such a temperature is greedy
 
 Prompt = str | list[str | int | list[int]]
+_CHAT_FIELDS = (
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "add_generation_prompt",
+    "continue_final_message",
+    "template_kwargs",
+)
 
 
-class GenerateRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class GenerateRequest(Constraints, msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One prompt (or conversation) and how to complete it. Exactly one of `prompt` and `messages` is given.
 
     prompt: text, token ids, or a list mixing both; neighbouring texts are joined, neighbouring ids are one run.
     messages, tools, template_kwargs: a conversation as OpenAI has it, for the model's chat template.
+    tool_choice: whether the completion may call the tools: "auto" (None means that), "required", a named one, or "none"
+        (they are only shown). parallel_tool_calls: whether it may call several; None means yes.
     add_generation_prompt: open the assistant's turn at the end; None means: unless `continue_final_message`.
     continue_final_message: leave the last message open, so that the completion continues it.
     max_tokens: a cap on the completion; None means 128 for a prompt and what the context leaves for messages.
@@ -54,11 +66,14 @@ class GenerateRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     echo: the text starts with the prompt's text. skip_special_tokens: control tokens have no text in the completion.
     allow_control_tokens: text that looks like a control token becomes one. Unsafe with text from strangers.
     cache_salt: only requests of the same salt share cached prefixes. priority: higher goes first.
+    What the completion must match: see `managers.constraints.Constraints`.
     """
 
     prompt: Prompt | None = None
     messages: list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     template_kwargs: dict[str, Any] = {}
@@ -92,6 +107,8 @@ class GenerateRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class ScoreRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How likely the model finds each of several continuations of one prompt.
 
+    prompt: as in GenerateRequest; an empty one stands for the start of a text: the model's BOS token or, where it has
+        none, its end-of-text token. The log-probabilities are then unconditional.
     continuations: texts or lists of token ids. Text after a prompt that ends in text is tokenized together with it;
         the score then covers the tokens from the first one that differs from the prompt's own.
     logprobs: k >= 0 wants the k likeliest tokens at every scored position as well.
@@ -114,11 +131,12 @@ def to_submit(request: GenerateRequest, *, vocab_size: int, namespace_prefix: st
     if (request.prompt is None) == (request.messages is None):
         raise InvalidRequest("Give exactly one of prompt and messages.", "prompt")
     _check_options(request)
+    chat = _chat(request)
     submit = Submit(
         request_id=_request_id(request.request_id),
         sampling=_sampling(request, vocab_size),
         prompt=None if request.prompt is None else prompt_runs(request.prompt, vocab_size),
-        chat=_chat(request),
+        chat=chat,
         n=request.n,
         prompt_logprobs=request.prompt_logprobs,
         logprob_start=request.logprob_start,
@@ -129,6 +147,7 @@ def to_submit(request: GenerateRequest, *, vocab_size: int, namespace_prefix: st
         allow_control_tokens=request.allow_control_tokens,
         namespace=_namespace(namespace_prefix, request.cache_salt),
         priority=request.priority,
+        constraint=_constraint(request, chat),
     )
     check_encodable(msgspec.structs.asdict(request))
     return submit
@@ -149,7 +168,7 @@ def score_to_submit(request: ScoreRequest, *, vocab_size: int, namespace_prefix:
     submit = Submit(
         request_id=_request_id(request.request_id),
         sampling=Sampling(max_tokens=0, seed=0, temperature=0.0),
-        prompt=prompt_runs(request.prompt, vocab_size),
+        prompt=prompt_runs(request.prompt, vocab_size, may_be_empty=True),
         score=request.continuations,
         prompt_logprobs=request.logprobs,
         allow_control_tokens=request.allow_control_tokens,
@@ -160,10 +179,10 @@ def score_to_submit(request: ScoreRequest, *, vocab_size: int, namespace_prefix:
     return submit
 
 
-def prompt_runs(prompt: Prompt, vocab_size: int) -> list[str | list[int]]:
+def prompt_runs(prompt: Prompt, vocab_size: int, *, may_be_empty: bool = False) -> list[str | list[int]]:
     """A prompt as runs: neighbouring texts joined, neighbouring ids in one list, nothing empty.
 
-    Raises InvalidRequest.
+    Raises InvalidRequest, also where there are none, unless it `may_be_empty`.
     """
     runs: list[str | list[int]] = []
     items = [prompt] if isinstance(prompt, str) else prompt
@@ -179,7 +198,7 @@ def prompt_runs(prompt: Prompt, vocab_size: int) -> list[str | list[int]]:
         else:
             lists = ([item] if isinstance(item, int) else cast(list[int], item) for item in neighbours)
             runs.append(list(chain.from_iterable(lists)))
-    if not runs:
+    if not runs and not may_be_empty:
         raise InvalidRequest("prompt is empty; it must hold at least one token.", "prompt")
     return runs
 
@@ -244,7 +263,7 @@ def _sampling(request: GenerateRequest, vocab_size: int) -> Sampling:
 
 def _chat(request: GenerateRequest) -> Chat | None:
     if request.messages is None:
-        for field in ("tools", "add_generation_prompt", "continue_final_message", "template_kwargs"):
+        for field in _CHAT_FIELDS:
             if getattr(request, field):
                 raise InvalidRequest(f"{field} needs messages; it has no meaning for a prompt.", field)
         return None
@@ -256,14 +275,35 @@ def _chat(request: GenerateRequest) -> Chat | None:
     elif add_generation_prompt and request.continue_final_message:
         raise InvalidRequest("continue_final_message excludes add_generation_prompt.", "continue_final_message")
     check_chat(request.messages, request.tools)
+    tool_choice, tool_name = check_tool_choice(request.tools, request.tool_choice, request.parallel_tool_calls)
     return Chat(
         messages=request.messages,
         tools=request.tools or None,
+        tool_choice=tool_choice,
+        tool_name=tool_name,
+        parallel_tool_calls=request.parallel_tool_calls is not False,
         add_generation_prompt=add_generation_prompt,
         continue_final_message=request.continue_final_message,
         template_kwargs=request.template_kwargs,
         allow_control_tokens=request.allow_control_tokens,
     )
+
+
+def _constraint(request: GenerateRequest, chat: Chat | None) -> Constraint | None:
+    """What the completion must match. Of tools only the options: the tokenizer knows how the model writes its calls."""
+    constraint = constraint_of(request)
+    calls_tools = chat is not None and chat.tool_choice != "none"
+    if constraint is None and not calls_tools:
+        refuse_options(request)
+        return None
+    what = constraint.kind if constraint is not None else "tools"
+    if constraint is not None and calls_tools:
+        text = f"{what} and tools exclude each other: a completion matches one or calls the other"
+        raise InvalidRequest(f'{text}; tool_choice "none" only shows the tools.', what)
+    for field in ("ignore_eos", "min_tokens"):
+        if getattr(request, field):
+            raise InvalidRequest(f"{field} and {what} exclude each other: the constraint says where to end.", field)
+    return tool_options(request) if constraint is None else constraint
 
 
 def _between(field: str, value: float, lowest: float, highest: float, *, above: bool = False) -> None:

@@ -6,13 +6,15 @@ It must not keep anything between requests: a request is a function of its messa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
+from typing import cast
 
 import msgspec
 import numpy as np
 
 from ..runtime.errors import TemplateError
 from ..runtime.text.chat_template import ChatTemplate
-from ..runtime.text.tokenizer import Tokenizer
+from ..runtime.text.tokenizer import Fragment, Tokenizer
 from .errors import InvalidRequest
 from .messages import Chat, Submit, TokenizedRequest, pack_ids
 
@@ -57,6 +59,8 @@ class PromptEncoder:
             prompt = self._encode_chat(submit.chat)
         else:
             prompt = self._encode_runs(submit, submit.prompt or [[]])
+            if not prompt and submit.score is not None:
+                prompt = [self._start_id()]
         if not prompt:
             raise InvalidRequest(f"{field} gives no tokens; at least one is needed.", field)
         if submit.score is None:
@@ -67,11 +71,27 @@ class PromptEncoder:
         requests = [self._request(submit, i, sequence, max_context) for i, sequence in enumerate(sequences)]
         return Encoded(submit, sequences, requests, self._prompt_text(submit) if submit.echo else "")
 
+    def render(self, chat: Chat) -> tuple[list[str | list[int]], str]:
+        """A conversation as a prompt, text and ids of control tokens by turns, and as its text. Raises InvalidRequest.
+
+        As a request's prompt it gives the same tokens as the conversation itself.
+        """
+        fragments = self._render_chat(chat)
+        prompt: list[str | list[int]] = []
+        for is_text, neighbours in groupby(fragments, lambda fragment: isinstance(fragment, str)):
+            run = list(neighbours)
+            prompt.append("".join(cast(list[str], run)) if is_text else cast(list[int], run))
+        text = "".join(f if isinstance(f, str) else self._tokenizer.token_text(f) for f in fragments)
+        return prompt, text
+
     def _encode_chat(self, chat: Chat) -> list[int]:
+        return self._tokenizer.encode_fragments(self._render_chat(chat))
+
+    def _render_chat(self, chat: Chat) -> list[Fragment]:
         if self._template is None:
             raise InvalidRequest("This model has no chat template; send a prompt instead of messages.", "messages")
         try:
-            return self._template.encode(
+            return self._template.render(
                 chat.messages,
                 tools=chat.tools,
                 add_generation_prompt=chat.add_generation_prompt,
@@ -102,8 +122,10 @@ class PromptEncoder:
         assert submit.score is not None
         assert submit.prompt is not None
         field, continuation = f"continuations[{index}]", submit.score[index]
-        last = submit.prompt[-1]
-        if isinstance(continuation, list):
+        last = submit.prompt[-1] if submit.prompt else []
+        if not submit.prompt:
+            whole = prompt + self._encode_runs(submit, [[], continuation])
+        elif isinstance(continuation, list):
             whole = prompt + continuation
         elif isinstance(last, str):
             whole = self._encode_runs(submit, [*submit.prompt[:-1], last + continuation])
@@ -117,6 +139,14 @@ class PromptEncoder:
             raise InvalidRequest(f"{field} {text}; use a longer prompt.", field)
         _check_length(len(whole), max_context, field)
         return Sequence(whole, start)
+
+    def _start_id(self) -> int:
+        """The token that stands for the start of a text."""
+        bos_id, ends = self._tokenizer.bos_id, self._tokenizer.eos_ids
+        if bos_id is None and not ends:
+            text = "prompt is empty, and this model has no token for the start of a text; give a prompt."
+            raise InvalidRequest(text, "prompt")
+        return min(ends) if bos_id is None else bos_id
 
     def _logprob_start(self, submit: Submit, length: int) -> int | None:
         if submit.prompt_logprobs is None:

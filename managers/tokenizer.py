@@ -22,6 +22,8 @@ from .messages import (
     ConfigureTokenizer,
     Limits,
     Rejected,
+    RenderCall,
+    Rendered,
     Shutdown,
     StopMatched,
     Submit,
@@ -52,12 +54,22 @@ class _Lane:
     async def encode(self, submit: Submit, max_context: int) -> Encoded:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, submit, max_context)
 
+    async def render(self, call: RenderCall) -> Rendered:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._render, call)
+
     def _encode(self, submit: Submit, max_context: int) -> Encoded:
+        return self._ready_encoder().encode(submit, max_context)
+
+    def _render(self, call: RenderCall) -> Rendered:
+        prompt, text = self._ready_encoder().render(call.chat)
+        return Rendered(call.call_id, prompt, text)
+
+    def _ready_encoder(self) -> PromptEncoder:
         if self._encoder is None:
             tokenizer = self._make_tokenizer()
             source = tokenizer.chat_template
             self._encoder = PromptEncoder(tokenizer, ChatTemplate(source, tokenizer) if source else None)
-        return self._encoder.encode(submit, max_context)
+        return self._encoder
 
 
 class TokenizerProcess:
@@ -72,6 +84,7 @@ class TokenizerProcess:
         self._long = _Lane("long", lambda: load_tokenizer(model_path))
         self._max_context = 0
         self._encoding: dict[str, asyncio.Task[None]] = {}
+        self._rendering: set[asyncio.Task[None]] = set()
         self._open: dict[str, dict[int, SampleOutput]] = {}
 
     async def run(self, inbox: AsyncInbox[ToTokenizer]) -> None:
@@ -82,6 +95,10 @@ class TokenizerProcess:
                 case Submit():
                     task = asyncio.create_task(self._submit(message))
                     self._encoding[message.request_id] = task
+                case RenderCall():
+                    task = asyncio.create_task(self._render(message))
+                    self._rendering.add(task)
+                    task.add_done_callback(self._rendering.discard)
                 case Abort():
                     self._abort(message)
                 case TokenBatch():
@@ -120,6 +137,17 @@ class TokenizerProcess:
         }
         for request in encoded.requests:
             self._scheduler.send(request)
+
+    async def _render(self, call: RenderCall) -> None:
+        try:
+            rendered = await self._short.render(call)
+        except InvalidRequest as error:
+            rendered = Rendered(call.call_id, error=str(error))
+        except Exception as error:
+            self._child.log.exception("a conversation could not be rendered")
+            text = f"The conversation could not be rendered: {type(error).__name__}: {error}"
+            rendered = Rendered(call.call_id, error=text)
+        self._child.front.send(rendered)
 
     def _abort(self, message: Abort) -> None:
         encoding = self._encoding.pop(message.request_id, None)

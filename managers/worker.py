@@ -9,10 +9,13 @@ import time
 from typing import TYPE_CHECKING
 
 from .child import Child, run_child
+from .grammar_loader import GrammarLoader
 from .logs import start_logging
 from .messages import (
     ConfigureWorker,
+    Guided,
     ModelInfo,
+    PrepareGrammar,
     SampledLogprob,
     Scored,
     Shutdown,
@@ -27,6 +30,7 @@ from .wire import Inbox, Outbox
 if TYPE_CHECKING:
     from ..runtime.executor import Executor
     from ..runtime.sampler import TopTokens
+    from ..runtime.step import GuidedRun
 
 
 def serve(child: Child) -> None:
@@ -65,23 +69,37 @@ def serve(child: Child) -> None:
     )
     child.ready({"import": imported - started, "load": time.perf_counter() - configured}, info)
     scheduler = Outbox(child.link, "scheduler")
+    grammars = GrammarLoader(
+        config.model_path,
+        jump_forward=config.jump_forward,
+        answers=lambda: Outbox(child.link, "scheduler"),
+    )
     while not isinstance(message := inbox.receive(), Shutdown):
         if isinstance(message, StepPlan):
-            scheduler.send(execute(executor, message, inbox.dropped))
+            scheduler.send(execute(executor, message, grammars, inbox.dropped))
+        elif isinstance(message, PrepareGrammar):
+            grammars.prepare(message.grammar)
 
 
-def execute(executor: Executor, plan: StepPlan, dropped_frames: int) -> StepResult:
+def execute(executor: Executor, plan: StepPlan, grammars: GrammarLoader, dropped_frames: int) -> StepResult:
     """The answer to one plan."""
     started = time.perf_counter()
-    output = executor.step(plan)
+    guides = {row.row: grammars.start(row) for row in plan.opened if row.grammar is not None}
+    output = executor.step(plan, guides)
     return StepResult(
         step=plan.step,
+        counts=pack_ids(output.counts),
         token_ids=pack_ids(output.token_ids),
         logprobs=[SampledLogprob(each.row, each.logprob, _top(each.top)) for each in output.logprobs],
         scored=[Scored(run.entry, run.start, run.logprobs, list(map(_top, run.top))) for run in output.scored],
+        guided=list(map(_guided, output.guided)),
         seconds=time.perf_counter() - started,
         dropped_frames=dropped_frames,
     )
+
+
+def _guided(run: GuidedRun) -> Guided:
+    return Guided(run.entry, run.rewind, run.forced, run.held, run.complete, run.failure)
 
 
 def _top(top: TopTokens) -> TopLogprobs:

@@ -111,6 +111,14 @@ class PrefixCache:
         _check_prompt(tokens, limit)
         return self.tree.peek(namespace, tokens, limit)
 
+    def continuation(self, namespace: str, tokens: np.ndarray, count: int) -> np.ndarray:
+        """What others had behind `tokens`: up to `count` ids, int32; empty unless the tree holds all of `tokens`.
+
+        Of several branches, the one used last. No side effects.
+        """
+        _check_prompt(tokens, count)
+        return self.tree.continuation(namespace, tokens, count)
+
     def open(self, namespace: str, tokens: np.ndarray, limit: int) -> Lease:
         """A lease on the longest held prefix of `tokens`, at most `limit` tokens of it; it is locked and stamped."""
         _check_prompt(tokens, limit)
@@ -181,6 +189,19 @@ class PrefixCache:
             lease.length = length + 1
         self.private += n
         return slots
+
+    def shrink(self, lease: Lease, length: int) -> None:
+        """Release the private slots of the positions from `length` on; `length` is lease.shared at least."""
+        _check_open(lease)
+        if not lease.shared <= length <= lease.length:
+            raise BooksError(
+                f"a lease of {lease.length} positions, {lease.shared} of them shared, cannot shrink to {length}"
+            )
+        if length == lease.length:
+            return
+        self.private -= lease.length - length
+        self._release(lease.buffer[length : lease.length].copy())
+        lease.length = length
 
     def publish(self, lease: Lease, tokens: np.ndarray) -> tuple[int, int] | None:
         """Put the lease's positions [0, len(tokens)) into the tree; afterwards they are shared.

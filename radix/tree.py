@@ -42,6 +42,23 @@ class RadixTree:
         node, inside = _descend(root, tokens, min(limit, len(tokens)))
         return node.end + inside
 
+    def continuation(self, namespace: str, tokens: np.ndarray, count: int) -> np.ndarray:
+        """Up to `count` ids that the tree holds behind `tokens` (int32 [n]); int32, empty unless it holds them all.
+
+        Where the path forks, the branch that was used last is followed. Changes nothing.
+        """
+        found: list[np.ndarray] = []
+        root = self.roots.get(namespace)
+        if root is not None:
+            node, inside = _descend(root, tokens, len(tokens))
+            if node.end + inside == len(tokens):
+                below = _child_at(node, tokens) if inside else _latest_child(node)
+                while below is not None and count > 0:
+                    found.append(below.tokens[inside : inside + count])
+                    count -= len(found[-1])
+                    below, inside = _latest_child(below), 0
+        return np.concatenate(found) if found else np.empty(0, dtype=np.int32)
+
     def root(self, namespace: str) -> Root:
         """The namespace's root, made if need be. It is dropped again once it has neither children nor locks."""
         root = self.roots.get(namespace)
@@ -226,6 +243,10 @@ def _descend(node: Node, tokens: np.ndarray, limit: int) -> tuple[Node, int]:
 
 def _child_at(node: Node, tokens: np.ndarray) -> Node:
     return node.children[tokens.item(node.end)]
+
+
+def _latest_child(node: Node) -> Node | None:
+    return max(node.children.values(), key=lambda child: child.stamp, default=None)
 
 
 def _parent(node: Node) -> Node:

@@ -5,6 +5,8 @@ It decides nothing about which work to do or which slot is whose; it does exactl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +19,9 @@ from .errors import ModelError, UnsupportedModel
 from .kv_pool import KVPool, slots_that_fit
 from .model.config import ModelConfig
 from .runner import ModelStep, Runner, SharedPrefix
-from .sampler import NOT_FINITE, ChosenLogprob, SamplingState, TopTokens, sample, token_logprobs
-from .step import RowOpening, ScoredRun, Step, StepOutput, unpack
+from .sampler import NOT_FINITE, SamplingState, TopTokens, token_logprobs
+from .step import RowGuide, RowOpening, ScoredRun, Step, StepOutput, unpack
+from .turns import Turn, bitmasks, play
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SCORE_PIECE = 128  # positions whose logits over the whole vocabulary exist at one time
@@ -26,22 +29,29 @@ SCORE_PIECE = 128  # positions whose logits over the whole vocabulary exist at o
 
 @dataclass
 class _Row:
-    """What a row needs beside its slot table. last_token: what it sampled last, fed where a plan says -1."""
+    """What a row needs beside its slot table. last_token: what it gained last, fed where a plan says -1.
+
+    completion: what a guided row has generated.
+    """
 
     state: SamplingState
     prompt_ids: np.ndarray
     score_start: int | None
     score_top: int
+    guide: RowGuide | None
+    completion: list[int]
     last_token: int = 0
 
 
 @dataclass(frozen=True)
 class _Entries:
-    """A step's entries: int32 arrays [B] (rows, starts, lengths), [tokens] (slots), and the queries' bounds [B + 1]."""
+    """A step's entries: int32 arrays [B] (rows, starts, lengths, drafts), [tokens] (slots), and the queries' bounds
+    [B + 1]."""
 
     rows: np.ndarray
     starts: np.ndarray
     lengths: np.ndarray
+    drafts: np.ndarray
     slots: np.ndarray
     bounds: np.ndarray
 
@@ -74,57 +84,59 @@ class Executor:
         self.max_context = max_context
         self._slot_table = np.zeros((max_running, max_context), np.int32)
         self._rows: dict[int, _Row] = {}
+        self._masks = ThreadPoolExecutor(1, "masks")  # guides work beside the forward pass
 
     @torch.inference_mode()
-    def step(self, step: Step) -> StepOutput:
-        """Executes one step. A request's trouble (logits that are not finite) is answered; a wrong plan raises."""
-        self._update_rows(step)
+    def step(self, step: Step, guides: Mapping[int, RowGuide] | None = None) -> StepOutput:
+        """Executes one step. A request's trouble (logits that are not finite) is answered; a wrong plan raises.
+
+        guides: of those rows that this step opens and that have one.
+        """
+        self._update_rows(step, guides or {})
         entries = self._entries(step)
         if not len(entries.rows):
-            return StepOutput(np.empty(0, np.int32), [], [])
-        sampling = np.flatnonzero(np.frombuffer(step.sample, np.uint8))
+            return StepOutput(np.empty(0, np.int32), np.empty(0, np.int32), [], [], [])
+        token_ids = self._token_ids(step, entries)
+        turns, sampled = self._turns(step, entries, token_ids)
+        guided = any(turn.guide is not None for turn in turns)
+        masks = self._masks.submit(bitmasks, turns, self.runner.config.vocab_size) if guided else None
         spans = self._scored_runs(entries)
-        last = entries.bounds[1:][sampling] - 1
-        wanted = np.unique(np.concatenate([last, *(span.base + np.arange(len(span.targets)) for span in spans)]))
-        hidden = self._forward(step, entries, wanted.astype(np.int32))
-        token_ids = np.full(len(entries.rows), -1, np.int32)
-        of_last = hidden if len(wanted) == len(last) else hidden[np.searchsorted(wanted, last)]
-        logprobs = self._sample(sampling, entries, of_last, token_ids)
-        scored = self._score(spans, hidden, wanted, token_ids)
-        return StepOutput(token_ids, logprobs, scored)
+        wanted = np.unique(np.concatenate([sampled, *(span.base + np.arange(len(span.targets)) for span in spans)]))
+        hidden = self._forward(step, entries, token_ids, wanted.astype(np.int32))
+        if turns:
+            of_sampled = hidden if len(wanted) == len(sampled) else hidden[np.searchsorted(wanted, sampled)]
+            play(turns, self.runner.logits(of_sampled), masks.result() if masks is not None else None)
+        return self._output(entries, turns, spans, self._score(spans, hidden, wanted))
 
     # --- the rows ---------------------------------------------------------------------------------------------------
 
-    def _update_rows(self, step: Step) -> None:
+    def _update_rows(self, step: Step, guides: Mapping[int, RowGuide]) -> None:
         if step.poison:
             self.pool.poison(torch.tensor(unpack(step.poison), dtype=torch.int64))
         for row in step.closed:
             del self._rows[row]
         for opening in step.opened:
-            self._rows[opening.row] = self._opened(opening)
+            self._rows[opening.row] = self._opened(opening, guides.get(opening.row))
         for write in step.slot_writes:
             slots = unpack(write.slots)
             self._slot_table[write.row, write.start : write.start + len(slots)] = slots
 
-    def _opened(self, opening: RowOpening) -> _Row:
-        prompt_ids = unpack(opening.prompt_ids)
-        state = SamplingState(
-            opening.sampling,
-            opening.stop_ids,
-            prompt_ids,
-            unpack(opening.output_ids),
-            self.runner.config.vocab_size,
-        )
-        return _Row(state, prompt_ids, opening.score_start, opening.score_top)
+    def _opened(self, opening: RowOpening, guide: RowGuide | None) -> _Row:
+        prompt_ids, output_ids = unpack(opening.prompt_ids), unpack(opening.output_ids)
+        vocab_size = self.runner.config.vocab_size
+        state = SamplingState(opening.sampling, opening.stop_ids, prompt_ids, output_ids, vocab_size)
+        completion = output_ids.tolist() if guide is not None else []
+        return _Row(state, prompt_ids, opening.score_start, opening.score_top, guide, completion)
 
     def _entries(self, step: Step) -> _Entries:
         """The step's arrays; its new slots enter the rows' tables."""
         rows, starts, lengths = unpack(step.rows), unpack(step.starts), unpack(step.lengths)
         slots = unpack(step.slots)
+        drafts = unpack(step.drafts) if step.drafts else np.zeros_like(rows)
         bounds = _bounds(lengths)
         for row, start, length, first in zip(rows.tolist(), starts.tolist(), lengths.tolist(), bounds.tolist()):
             self._slot_table[row, start : start + length] = slots[first : first + length]
-        return _Entries(rows, starts, lengths, slots, bounds)
+        return _Entries(rows, starts, lengths, drafts, slots, bounds)
 
     def _token_ids(self, step: Step, entries: _Entries) -> np.ndarray:
         """The step's token ids, int32 [tokens], with each row's last sample in place of -1."""
@@ -136,11 +148,10 @@ class Executor:
 
     # --- the forward pass -------------------------------------------------------------------------------------------
 
-    def _forward(self, step: Step, entries: _Entries, wanted: np.ndarray) -> Tensor:
+    def _forward(self, step: Step, entries: _Entries, token_ids: np.ndarray, wanted: np.ndarray) -> Tensor:
         """The hidden states of the tokens `wanted` (rows of the step, ascending): [wanted, width]."""
         ends = entries.starts + entries.lengths
         offsets = entries.starts - entries.bounds[:-1]
-        token_ids = self._token_ids(step, entries)
         positions = np.arange(len(token_ids), dtype=np.int32) + np.repeat(offsets, entries.lengths)
         kv_indices = [self._slot_table[row, :end] for row, end in zip(entries.rows.tolist(), ends.tolist())]
         model_step = ModelStep(
@@ -172,35 +183,55 @@ class Executor:
                 spans.append(_ScoredSpan(entry, first, base, row.prompt_ids[first:end], row.score_top))
         return spans
 
-    def _sample(
-        self, sampling: np.ndarray, entries: _Entries, hidden: Tensor, token_ids: np.ndarray
-    ) -> list[ChosenLogprob]:
-        """Samples for the entries `sampling`, into `token_ids`, from the last hidden state of each."""
-        if not len(sampling):
-            return []
-        rows = [self._rows[row] for row in entries.rows[sampling].tolist()]
-        logits = self.runner.logits(hidden)
-        choice = sample(logits, [row.state for row in rows], (entries.starts + entries.lengths)[sampling])
-        token_ids[sampling] = choice.token_ids
-        for row, token_id in zip(rows, choice.token_ids.tolist(), strict=True):
-            row.last_token = max(token_id, 0)  # after a failure any token will do: what follows it is dropped
-        return [ChosenLogprob(int(sampling[one.row]), one.logprob, one.top) for one in choice.logprobs]
+    def _turns(self, step: Step, entries: _Entries, token_ids: np.ndarray) -> tuple[list[Turn], np.ndarray]:
+        """The turns of the entries that sample, and which tokens of the step their logits come from."""
+        turns: list[Turn] = []
+        sampled: list[np.ndarray] = [np.empty(0, np.int64)]
+        first = 0
+        for entry in np.flatnonzero(np.frombuffer(step.sample, np.uint8)).tolist():
+            row, drafts = self._rows[int(entries.rows[entry])], int(entries.drafts[entry])
+            end = int(entries.bounds[entry + 1])
+            position = int(entries.starts[entry] + entries.lengths[entry]) - drafts
+            draft = token_ids[end - drafts : end].tolist()
+            turns.append(Turn(entry, row.state, first, position, draft, row.guide, row.completion))
+            sampled.append(np.arange(end - 1 - drafts, end))
+            first += 1 + drafts
+        return turns, np.concatenate(sampled)
 
-    def _score(
-        self, spans: list[_ScoredSpan], hidden: Tensor, places: np.ndarray, token_ids: np.ndarray
-    ) -> list[ScoredRun]:
-        """Log-probabilities of the wanted prompt tokens. An entry whose logits are not finite is marked instead.
+    def _output(
+        self, entries: _Entries, turns: list[Turn], spans: list[_ScoredSpan], runs: list[ScoredRun | None]
+    ) -> StepOutput:
+        """The answer. An entry whose logits were not finite, sampled or scored, fails as a whole."""
+        counts = np.zeros(len(entries.rows), np.int32)
+        token_ids: list[int] = []
+        for turn in turns:
+            row = self._rows[int(entries.rows[turn.entry])]
+            row.last_token = turn.gained[-1] if turn.gained else 0  # after a failure any will do: it is dropped
+            counts[turn.entry] = len(turn.gained) if turn.finite else NOT_FINITE
+        for span, run in zip(spans, runs, strict=True):
+            if run is None:
+                counts[span.entry] = NOT_FINITE
+        for turn in turns:
+            if counts[turn.entry] > 0:
+                token_ids += turn.gained
+        return StepOutput(
+            counts=counts,
+            token_ids=np.array(token_ids, np.int32),
+            logprobs=[each for turn in turns if counts[turn.entry] > 0 for each in turn.logprobs],
+            scored=[run for run in runs if run is not None],
+            guided=[turn.run for turn in turns if turn.guide is not None and counts[turn.entry] >= 0],
+        )
+
+    def _score(self, spans: list[_ScoredSpan], hidden: Tensor, places: np.ndarray) -> list[ScoredRun | None]:
+        """Log-probabilities of the wanted prompt tokens of each span; None where its logits are not finite.
 
         hidden: rows whose numbers in the step are `places`.
         """
-        scored: list[ScoredRun] = []
+        scored: list[ScoredRun | None] = []
         for span in spans:
             at = int(np.searchsorted(places, span.base))
             run = self._scored_run(hidden[at : at + len(span.targets)], span.targets, span.top)
-            if run is None:
-                token_ids[span.entry] = NOT_FINITE
-            else:
-                scored.append(ScoredRun(span.entry, span.first, *run))
+            scored.append(None if run is None else ScoredRun(span.entry, span.first, *run))
         return scored
 
     def _scored_run(self, hidden: Tensor, targets: np.ndarray, top: int) -> tuple[list[float], list[TopTokens]] | None:

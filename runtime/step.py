@@ -58,11 +58,39 @@ class SharedSlots(Protocol):
     def length(self) -> int: ...
 
 
+class RowEdit(Protocol):
+    """What a sampled token did to a guided row's completion; `constrained.guide.Edit` says it in full."""
+
+    @property
+    def token_ids(self) -> Sequence[int]: ...
+    @property
+    def rewind(self) -> int: ...
+    @property
+    def held(self) -> int: ...
+    @property
+    def complete(self) -> bool: ...
+    @property
+    def failure(self) -> str: ...
+
+
+class RowGuide(Protocol):
+    """Says which tokens a row may choose from next; `constrained.guide.Guide` says it in full."""
+
+    def fill(self, bitmask: np.ndarray) -> None:
+        """Sets bit i % 32 of int32 word i // 32 for every allowed token i; given all zero, for the whole vocabulary."""
+        ...
+
+    def advance(self, token_id: int) -> RowEdit:
+        """Takes the sampled token."""
+        ...
+
+
 class Step(Protocol):
     """One step of B entries, executed in the order of the attributes; `managers.messages.StepPlan` says it in full.
 
     rows, starts, lengths: packed [B]. token_ids, slots: packed [sum(lengths)]; a token id of -1 stands for what the
-    row sampled last. sample: one byte for each entry.
+    row sampled last. sample: one byte for each entry. drafts: packed [B], how many of the entry's last tokens are
+    guesses; empty where none are.
     """
 
     @property
@@ -87,6 +115,8 @@ class Step(Protocol):
     def sample(self) -> bytes: ...
     @property
     def shared(self) -> Sequence[SharedSlots]: ...
+    @property
+    def drafts(self) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -100,15 +130,34 @@ class ScoredRun:
 
 
 @dataclass(frozen=True)
-class StepOutput:
-    """token_ids int32 [B]: sampled, or -1 where nothing was, or -2 where the entry's logits were not finite.
+class GuidedRun:
+    """What its guide did to the row of entry `entry` in the whole step, beside the tokens gained.
 
-    logprobs: their `row` is the entry's number in the step.
+    rewind: so many of the completion's last tokens go first. forced: how many of the new ones were not sampled.
+    held, complete, failure: as in the last edit.
     """
 
+    entry: int
+    rewind: int
+    forced: int
+    held: int
+    complete: bool
+    failure: str
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """counts int32 [B]: how many tokens an entry gained, NOT_FINITE where its logits were not finite.
+
+    token_ids: int32, the entries' new tokens one after the other. logprobs: for the new tokens of the rows that want
+    them; their `row` is the entry's number in the step.
+    """
+
+    counts: np.ndarray
     token_ids: np.ndarray
     logprobs: list[ChosenLogprob]
     scored: list[ScoredRun]
+    guided: list[GuidedRun]
 
 
 def unpack(data: bytes) -> np.ndarray:

@@ -41,6 +41,13 @@ def add_model_options(parser: argparse.ArgumentParser, log_level: str) -> None:
     _option(group, "max_context", "N", "most tokens of prompt and completion together; 0: the model's own limit")
 
 
+_SWITCHES = {
+    "prefix_cache": "share nothing between requests",
+    "drafts": "do not guess tokens ahead where a text was seen before (answers are the same either way)",
+    "jump_forward": "sample the tokens that a grammar forces one by one",
+}
+
+
 def add_scheduling_options(parser: argparse.ArgumentParser) -> None:
     """How requests share the machine."""
     group = parser.add_argument_group("scheduling")
@@ -48,9 +55,8 @@ def add_scheduling_options(parser: argparse.ArgumentParser) -> None:
     _option(group, "max_running", "N", "most sequences computed at once")
     _option(group, "max_queue", "N", "most sequences that wait; beyond it requests get a 503")
     _option(group, "schedule", None, "order of the queue: longest cached prefix first (ageing), or arrival", SCHEDULES)
-    group.add_argument(
-        "--no-prefix-cache", dest="prefix_cache", action="store_false", help="share nothing between requests"
-    )
+    for name, what in _SWITCHES.items():
+        group.add_argument(f"--no-{name.replace('_', '-')}", dest=name, action="store_false", help=what)
 
 
 def add_sampling_options(parser: argparse.ArgumentParser, max_tokens: str) -> None:

@@ -10,15 +10,16 @@ from .request import Request
 
 
 class Entry:
-    """One request's part in a step: `count` positions from `start` on."""
+    """One request's part in a step: `count` positions from `start` on, the last of which hold the guesses `draft`."""
 
-    __slots__ = ("count", "request", "samples", "slots", "start")
+    __slots__ = ("count", "draft", "request", "samples", "slots", "start")
 
     def __init__(self, request: Request, start: int) -> None:
         self.request = request
         self.start = start
         self.count = 0
         self.slots: list[np.ndarray] = []
+        self.draft = _NO_DRAFT
         self.samples = False
 
     @property
@@ -41,6 +42,15 @@ class PlanBuilder:
         entry.slots.append(slots)
         entry.count += len(slots)
 
+    def guess(self, request: Request, draft: np.ndarray) -> None:
+        """The last slots of a request's entry are for these tokens (int32), which are guesses at what it says next."""
+        self.entries[request].draft = draft
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the step computes so far."""
+        return sum(entry.count for entry in self.entries.values())
+
     def build(self, step: int, closed: list[int], poison: np.ndarray) -> tuple[StepPlan, list[Entry]]:
         """The message, and its entries in batch order. Decides who samples: whoever reaches the end of its sequence."""
         entries = list(self.entries.values())
@@ -58,13 +68,15 @@ class PlanBuilder:
                 known_to_worker = pack_ids(lease.slots[request.synced : entry.start])
                 slot_writes.append(SlotWrite(request.row, request.synced, known_to_worker))
             request.synced = entry.end
-            token_ids.append(request.tokens[entry.start : entry.end])
-            if entry.end > request.known:  # the token that the step in flight samples
+            end = entry.end - len(entry.draft)
+            token_ids.append(request.tokens[entry.start : end])
+            if end > request.known:  # the token that the step in flight samples
                 token_ids.append(_FED_BACK)
+            token_ids.append(entry.draft)
             slots.extend(entry.slots)
-            entry.samples = request.wants_more and entry.end == request.prompt_length + request.expected
+            entry.samples = request.wants_more and end == request.prompt_length + request.expected
             if entry.samples:
-                request.expected += 1
+                request.in_flight += 1
         plan = StepPlan(
             step=step,
             closed=closed,
@@ -78,10 +90,12 @@ class PlanBuilder:
             sample=bytes(entry.samples for entry in entries),
             poison=pack_ids(poison),
             shared=_shared(entries),
+            drafts=_drafts(entries),
         )
         return plan, entries
 
 
+_NO_DRAFT = np.empty(0, dtype=np.int32)
 _FED_BACK = np.array([-1], dtype=np.int32)
 
 
@@ -94,6 +108,7 @@ def _open_row(request: Request) -> OpenRow:
         output_ids=pack_ids(request.tokens[request.prompt_length :]),
         score_start=request.next_score,
         score_top=request.score_top,
+        grammar=request.grammar,
     )
 
 
@@ -101,6 +116,12 @@ def _shared(entries: list[Entry]) -> list[SharedSlots]:
     leases = [entry.request.lease for entry in entries if entry.request.lease is not None]
     runs = shared_runs(leases, [entry.start for entry in entries])
     return [SharedSlots(run.members, run.length) for run in runs]
+
+
+def _drafts(entries: list[Entry]) -> bytes:
+    if not any(len(entry.draft) for entry in entries):
+        return b""
+    return pack_ids([len(entry.draft) for entry in entries])
 
 
 def _concatenated(arrays: list[np.ndarray]) -> bytes:

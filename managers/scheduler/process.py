@@ -12,6 +12,7 @@ from ..messages import (
     ConfigureScheduler,
     FlushCall,
     Flushed,
+    GrammarReady,
     Message,
     Shutdown,
     Stats,
@@ -69,6 +70,7 @@ class SchedulerProcess:
             max_running=config.max_running,
             max_queue=config.max_queue,
             schedule=config.schedule,
+            drafts=config.drafts,
         )
         self._worker_dropped = 0
         self._plan_seconds = 0.0
@@ -86,6 +88,8 @@ class SchedulerProcess:
                 self._take(message, chunks)
             if chunks:
                 self._to_tokenizer.send(TokenBatch(chunks))
+            for order in self._scheduler.take_grammars():
+                self._to_worker.send(order)
             plan = self._scheduler.plan()
             planned = plan is not None
             if plan is not None:
@@ -101,6 +105,8 @@ class SchedulerProcess:
                 chunks.extend(self._scheduler.apply(message))
             case TokenizedRequest():
                 chunks.extend(self._scheduler.submit(message))
+            case GrammarReady():
+                chunks.extend(self._scheduler.grammar_ready(message))
             case Abort():
                 self._scheduler.abort(message.request_id)
             case StopMatched():
@@ -108,7 +114,7 @@ class SchedulerProcess:
             case StatsCall():
                 self._to_front.send(self._stats(message.call_id))
             case FlushCall():
-                self._to_front.send(Flushed(message.call_id, self._cache.flush()))
+                self._to_front.send(Flushed(message.call_id, self._scheduler.flush()))
 
     def _stats(self, call_id: int) -> Stats:
         cache, counters = self._cache, self._scheduler.counters
@@ -129,6 +135,9 @@ class SchedulerProcess:
             finished=counters.finished,
             aborted=counters.aborted,
             retracted=counters.retracted,
+            drafted_tokens=counters.drafted_tokens,
+            accepted_tokens=counters.accepted_tokens,
+            forced_tokens=counters.forced_tokens,
             evicted_tokens=cache.evicted_tokens,
             dropped_frames=self._inbox.dropped,
             worker_dropped_frames=self._worker_dropped,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...radix.prefix_cache import Lease
-from ..messages import Finish, TokenChunk, TokenizedRequest, TopLogprobs, unpack_ids
+from ..messages import Effort, Finish, SampledLogprob, TokenChunk, TokenizedRequest, TopLogprobs, unpack_ids
+from .drafts import Drafting
 
 SAMPLE_DELAY = 8
 
@@ -13,8 +14,9 @@ SAMPLE_DELAY = 8
 class Request:
     """A tokenized request while it waits or runs.
 
-    `tokens` are the known ids, prompt first; `produced` counts the completion tokens among them and `expected` counts
-    those plus the ones that steps in flight will sample. While it runs, `lease` holds its slots (`lease.length`
+    `tokens` are the known ids, prompt first; `produced` counts the completion tokens among them, and `in_flight` the
+    steps under way that will add some: one token each, unless the request is `stepwise`; then at most one is under way,
+    and it may add several or (with a grammar) take some back. While it runs, `lease` holds its slots (`lease.length`
     positions are computed or planned), `row` is its row in the worker, and `synced` counts the leading positions
     whose slots the worker has been told (None: the worker does not know the row yet).
     """
@@ -37,7 +39,14 @@ class Request:
         self._tokens = np.empty(self.prompt_length + min(message.sampling.max_tokens, 64), dtype=np.int32)
         self._tokens[: self.prompt_length] = prompt
         self.produced = 0
-        self.expected = 0
+        self.in_flight = 0
+        self.held = 0  # of the completion's last tokens; the grammar may take them back
+        self.grammar = message.grammar
+        self.wants_draft = False
+        self.drafting = Drafting()
+        self._sent = 0  # completion tokens
+        self._logprobs: list[SampledLogprob] = []  # of the completion tokens from `_sent` on, where they are wanted
+        self._passes = self._drafted = self._accepted = self._forced = 0
         self.lease: Lease | None = None
         self.row = -1
         self.synced: int | None = None
@@ -66,6 +75,11 @@ class Request:
         """The known token ids; int32 [known], a view."""
         return self._tokens[: self.known]
 
+    def drop_held(self) -> None:
+        """Go back to where the grammar could not take anything back, so that its search can begin anew."""
+        self.rewind(self.held)
+        self.held = 0
+
     def admit(self, lease: Lease, row: int) -> None:
         """Take a row and a lease. What is known now is prefilled; of that, only what others could match (never the
         last token, nor scored ones) enters the tree before the end, so a prefill never finds itself a duplicate."""
@@ -83,14 +97,30 @@ class Request:
         return max(self.prefill_until - self.lease.length, 0) if self.lease is not None else 0
 
     @property
+    def stepwise(self) -> bool:
+        """Whether a step's outcome must be known before the next one can be planned."""
+        return self.wants_draft or self.grammar is not None
+
+    @property
+    def pending(self) -> int:
+        """Positions, known or in flight, that are not computed yet; 0 for one that does not run."""
+        return self.prompt_length + self.expected - self.lease.length if self.lease is not None else 0
+
+    @property
     def decodes(self) -> bool:
-        """Whether its next step computes exactly its newest token, known or still in flight, and samples another."""
+        """Whether its next step computes what its completion gained last, known or still in flight, and samples."""
         return (
             self.lease is not None
             and self.wants_more
             and self.lease.length >= self.prefill_until
-            and self.lease.length + 1 == self.prompt_length + self.expected
+            and self.pending > 0
+            and not (self.stepwise and self.in_flight)
         )
+
+    @property
+    def expected(self) -> int:
+        """Completion tokens, with one for each step in flight."""
+        return self.produced + self.in_flight
 
     @property
     def wants_more(self) -> bool:
@@ -117,42 +147,59 @@ class Request:
         return limit if score is None else min(limit, score - 1)
 
     def append(self, token_id: int) -> Finish | None:
-        """Take a sampled token; returns why the completion ends with it, None if it goes on."""
+        """Take a token; returns why the completion ends with it, None if it goes on."""
         if self.known == len(self._tokens):
             self._tokens = np.concatenate([self._tokens, np.empty_like(self._tokens)])
         self._tokens[self.known] = token_id
         self.produced += 1
-        self.expected = max(self.expected, self.produced)
         if token_id in self._stop_set:
             return Finish("stop", matched=token_id)
         if self.produced >= self.sampling.max_tokens:
             return Finish("length")
         return None
 
-    def chunk(
-        self,
-        token_ids: list[int],
-        logprobs: list[float],
-        top: list[TopLogprobs],
-        finish: Finish | None,
-    ) -> TokenChunk:
-        """A message to the tokenizer about this sample; the prompt's scores come with the first one once whole."""
+    def rewind(self, count: int) -> None:
+        """Take back the last tokens of the completion, none of which was sent."""
+        assert count <= self.produced - self._sent, "tokens that were sent are to be taken back"
+        self.produced -= count
+        del self._logprobs[max(self.produced - self._sent, 0) :]
+
+    def note_pass(self, drafted: int, accepted: int, forced: int) -> None:
+        """Count a step that computed completion tokens, and what came of it."""
+        self._passes += 1
+        self._drafted += drafted
+        self._accepted += accepted
+        self._forced += forced
+
+    def keep_logprobs(self, logprobs: list[SampledLogprob]) -> None:
+        """Log-probabilities of the tokens appended last, where they are wanted."""
+        self._logprobs += logprobs
+
+    def chunk(self, finish: Finish | None) -> TokenChunk:
+        """A message to the tokenizer about what of this sample may be shown and was not yet; the prompt's scores come
+        with the first one once whole. The last one shows everything, unless the request fails."""
+        end = self.produced
+        if finish is None or finish.reason == "error":
+            end = max(end - self.held, self._sent)
+        token_ids = self.tokens[self.prompt_length + self._sent : self.prompt_length + end].tolist()
+        logprobs, self._logprobs = self._logprobs[: len(token_ids)], self._logprobs[len(token_ids) :]
+        self._sent = end
         scored = scored_top = None
         if self.score_start is not None and self.next_score is None and self.scored:
             scored, scored_top = self.scored, self.scored_top
             self.score_start, self.scored, self.scored_top = None, [], []
+        effort = None
+        if finish is not None:
+            effort = Effort(self._passes, self._drafted, self._accepted, self._forced)
         return TokenChunk(
             request_id=self.request_id,
             index=self.index,
             token_ids=token_ids,
-            logprobs=logprobs,
-            top=top,
+            logprobs=[each.logprob for each in logprobs],
+            top=[each.top for each in logprobs],
             cached_tokens=self.cached_tokens,
             scored=scored,
             scored_top=scored_top,
             finish=finish,
+            effort=effort,
         )
-
-    def ending(self, finish: Finish) -> TokenChunk:
-        """The last message about this sample, without tokens."""
-        return self.chunk([], [], [], finish)

@@ -10,25 +10,28 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...radix.prefix_cache import PrefixCache
 from ..messages import (
     Finish,
-    SampledLogprob,
-    Scored,
+    GrammarReady,
+    PrepareGrammar,
     StepPlan,
     StepResult,
     TokenChunk,
     TokenizedRequest,
-    TopLogprobs,
-    unpack_ids,
 )
+from .drafts import Drafter
+from .gains import Gain, gains
+from .grammars import GrammarDesk
 from .plan import Entry, PlanBuilder
 from .queue import WaitingQueue, is_aged
 from .request import Request
 
 STEPS_IN_FLIGHT = 2  # one that the worker computes, one that already waits for it
 DECODE_RESERVE = 32  # slots kept for each running request's coming tokens when another one asks to be admitted
-NOT_FINITE = -2  # what StepResult gives instead of a token where the logits hold NaN or infinity
+_NO_DRAFT = np.empty(0, dtype=np.int32)
 MAX_PARTIAL = 2  # prefills that may be under way at once; short ones that fit in what is left of a step do not count
 
 
@@ -44,6 +47,9 @@ class Counters:
     finished: int = 0
     aborted: int = 0
     retracted: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    forced_tokens: int = 0
     step_seconds: float = 0.0
 
 
@@ -59,12 +65,15 @@ class Scheduler:
         max_running: int,
         max_queue: int,
         schedule: str = "lpm",
+        drafts: bool = True,
     ) -> None:
         self._cache = cache
         self._max_context = max_context
         self._chunk_tokens = chunk_tokens
         self._max_queue = max_queue
         self._queue = WaitingQueue(schedule)
+        self._grammars = GrammarDesk()
+        self._drafter = Drafter(cache) if drafts else None
         self._requests: dict[str, dict[int, Request]] = {}
         self._running: list[Request] = []  # in order of admission
         self._rows = list(range(max_running - 1, -1, -1))
@@ -81,7 +90,7 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + len(self._grammars)
 
     def submit(self, message: TokenizedRequest) -> list[TokenChunk]:
         """Queue a request. Returns its ending at once where it can never run or the queue is full."""
@@ -90,14 +99,29 @@ class Scheduler:
         length, most = request.prompt_length, min(self._max_context, self._cache.total)
         if not 1 <= length <= most or length + request.sampling.max_tokens > most:
             text = f"{length} prompt tokens and {request.sampling.max_tokens} more do not fit; there are {most} slots"
-            return [request.ending(Finish("error", message=text))]
-        if len(self._queue) >= self._max_queue:
+            return [request.chunk(Finish("error", message=text))]
+        if self.waiting >= self._max_queue:
             text = f"the queue is full: {self._max_queue} requests are waiting already"
-            return [request.ending(Finish("error", message=text, overloaded=True))]
+            return [request.chunk(Finish("error", message=text, overloaded=True))]
         self._requests.setdefault(request.request_id, {})[request.index] = request
-        self._queue.add(request)
+        if self._grammars.is_ready(request):
+            self._queue.add(request)
         self.counters.prompt_tokens += length
         return []
+
+    def take_grammars(self) -> list[PrepareGrammar]:
+        """What the worker must be told to load, since the last call."""
+        return self._grammars.take_orders()
+
+    def grammar_ready(self, message: GrammarReady) -> list[TokenChunk]:
+        """The worker has loaded a grammar, or cannot: the requests that waited for it queue up, or end."""
+        chunks = []
+        for request in self._grammars.arrived(message):
+            self._queue.add(request)
+            if message.error:
+                text = f"the worker could not load the grammar: {message.error}"
+                chunks.append(self._finish(request, Finish("error", message=text)))
+        return chunks
 
     def abort(self, request_id: str) -> None:
         """Drop a request with all its samples; unknown ids are those that have just finished."""
@@ -112,11 +136,17 @@ class Scheduler:
             self._release(request)
             self.counters.finished += 1
 
+    def flush(self) -> int:
+        """Forget everything that is not in use; returns the number of slots freed."""
+        if self._drafter is not None:
+            self._drafter.forget()
+        return self._cache.flush()
+
     # --- planning --------------------------------------------------------------------------------------------------
 
     def plan(self) -> StepPlan | None:
         """The next step, None where there is nothing to compute now or enough steps are in flight."""
-        if len(self._in_flight) >= STEPS_IN_FLIGHT:
+        if len(self._in_flight) >= self._depth():
             return None
         builder = PlanBuilder()
         self._plan_decodes(builder)
@@ -135,6 +165,10 @@ class Scheduler:
         self.counters.computed_tokens += sum(entry.count for entry in entries)
         return plan
 
+    def _depth(self) -> int:
+        """Steps that may be in flight: no look-ahead where it would split the streams into two halves by turns."""
+        return 1 if any(request.stepwise for request in self._running) else STEPS_IN_FLIGHT
+
     def _is_stuck(self) -> bool:
         """Running requests hold every slot and none can take another: only a retraction helps."""
         return len(self._running) > 1 and not self._in_flight
@@ -142,23 +176,48 @@ class Scheduler:
     def _plan_decodes(self, builder: PlanBuilder) -> None:
         """Every running stream gets its next token, before anything else: evict, then retract, to make room."""
         decodes = [request for request in self._running if request.decodes]
-        while self._cache.available < len(decodes) and len(self._running) > 1:
+        while self._cache.available < sum(request.pending for request in decodes) and len(self._running) > 1:
             victim = self._victim()
             self._retract(victim)
             if victim in decodes:
                 decodes.remove(victim)
-        slots = self._cache.grow_each([request.lease for request in decodes if request.lease is not None])
-        if slots is None:  # one request alone and not one slot: its door check makes this impossible
-            raise RuntimeError(f"no slot for the only running request; the books: {self._cache!r}")
-        for place, request in enumerate(decodes):
-            builder.compute(request, slots[place : place + 1])
+        drafts = self._drafts(decodes)
+        if not drafts and all(request.pending == 1 for request in decodes):
+            slots = self._cache.grow_each([request.lease for request in decodes if request.lease is not None])
+            if slots is None:  # one request alone and not one slot: its door check makes this impossible
+                raise RuntimeError(f"no slot for the only running request; the books: {self._cache!r}")
+            for place, request in enumerate(decodes):
+                builder.compute(request, slots[place : place + 1])
+            return
+        for request in decodes:
+            draft = drafts.get(request, _NO_DRAFT)
+            assert request.lease is not None
+            slots = self._cache.grow(request.lease, request.pending + len(draft))
+            if slots is None:
+                raise RuntimeError(f"no slot for the only running request; the books: {self._cache!r}")
+            builder.compute(request, slots)
+            builder.guess(request, draft)
+
+    def _drafts(self, decodes: list[Request]) -> dict[Request, np.ndarray]:
+        """Guesses for the requests which have some, where there is room for all."""
+        drafts: dict[Request, np.ndarray] = {}
+        if self._drafter is None:
+            return drafts
+        for request in decodes:
+            if request.stepwise:
+                draft = self._drafter.propose(request, len(self._running))
+                request.wants_draft = len(draft) > 0
+                if len(draft):
+                    drafts[request] = draft
+        needed = sum(request.pending for request in decodes) + sum(map(len, drafts.values()))
+        return drafts if needed <= self._cache.available else {}
 
     def _plan_prefills(self, builder: PlanBuilder) -> None:
         """Share what the decodes left of the step's budget among prefills under way and new requests.
 
         The oldest prefill gets half before anyone else, so it always advances; short prompts need not wait for it.
         """
-        budget = max(self._chunk_tokens - len(builder.entries), self._chunk_tokens // 4, 1)
+        budget = max(self._chunk_tokens - builder.tokens, self._chunk_tokens // 4, 1)
         partial = [request for request in self._running if request.to_prefill]
         others_wait = len(self._queue) > 0 or len(partial) > 1
         if partial:
@@ -197,7 +256,7 @@ class Scheduler:
             for request in self._queue.in_order(self._cache):
                 if budget <= 0 or not self._rows:
                     break
-                if request.expected != request.produced:  # just retracted; a token of it is still in flight
+                if request.in_flight:  # just retracted; what it gains is still to come
                     break
                 verdict = self._try_admission(request, budget, partial)
                 if verdict == "no slots" or (verdict == "too long now" and is_aged(request)):
@@ -213,6 +272,7 @@ class Scheduler:
 
     def _try_admission(self, request: Request, budget: int, partial: list[Request]) -> str:
         """Lock what the tree has of a request, then see whether the rest fits; "admitted": it has a lease and a row."""
+        request.drop_held()
         lease = self._cache.open(request.namespace, request.tokens, request.match_limit)
         missing = request.known - lease.length
         verdict = "admitted"
@@ -261,61 +321,100 @@ class Scheduler:
         if result.step != step:
             raise RuntimeError(f"the worker answered step {result.step} where step {step} was due")
         self.counters.step_seconds += result.seconds
-        token_ids = unpack_ids(result.token_ids).tolist()
-        logprobs = {part.entry: part for part in result.logprobs}
-        scored = {part.entry: part for part in result.scored}
+        if self._drafter is not None:
+            self._drafter.cost.observe(sum(entry.count for entry in entries), result.seconds)
         chunks = []
-        for place, entry in enumerate(entries):
+        for entry, gain in zip(entries, gains(result, len(entries)), strict=True):
+            entry.request.in_flight -= entry.samples
             if entry.request.finished:
-                continue  # it ended while this step was in flight; its token is dropped
-            chunk = self._apply_entry(entry, token_ids[place], logprobs.get(place), scored.get(place))
+                continue  # it ended while this step was in flight; what it gained is dropped
+            chunk = self._apply_entry(entry, gain)
             if chunk is not None:
                 chunks.append(chunk)
         return chunks
 
-    def _apply_entry(
-        self, entry: Entry, token_id: int, logprob: SampledLogprob | None, scored: Scored | None
-    ) -> TokenChunk | None:
+    def _apply_entry(self, entry: Entry, gain: Gain) -> TokenChunk | None:
         request = entry.request
-        if scored is not None:
-            request.scored.extend(scored.logprobs)
-            request.scored_top.extend(scored.top)
-        if token_id == NOT_FINITE:
+        if gain.scored is not None:
+            request.scored.extend(gain.scored.logprobs)
+            request.scored_top.extend(gain.scored.top)
+        if gain.not_finite:
             text = "the model's output for this request is not finite (NaN or infinity)"
             return self._finish(request, Finish("error", message=text), keep=False)
         if entry.samples:
-            self.counters.generated_tokens += 1
-            finish = request.append(token_id)
-            values = [logprob.logprob] if logprob is not None else []
-            top = [logprob.top] if logprob is not None else []
+            finish = self._take_tokens(entry, gain)
             if finish is not None:
-                return self._finish(request, finish, [token_id], values, top)
-            return request.chunk([token_id], values, top, None)
+                return self._finish(request, finish)
+            chunk = request.chunk(None)
+            return chunk if chunk.token_ids or chunk.scored is not None else None
         if entry.end == request.prompt_length and request.sampling.max_tokens == 0:
             return self._finish(request, Finish("length"))
         return None
 
-    def _finish(
-        self,
-        request: Request,
-        finish: Finish,
-        token_ids: list[int] | None = None,
-        logprobs: list[float] | None = None,
-        top: list[TopLogprobs] | None = None,
-        *,
-        keep: bool = True,
-    ) -> TokenChunk:
+    def _take_tokens(self, entry: Entry, gain: Gain) -> Finish | None:
+        """What an entry gained becomes part of its request; returns why the completion ends with it, if it does."""
+        request, guided = entry.request, gain.guided
+        rewind = guided.rewind if guided is not None else 0
+        request.rewind(rewind)
+        start = request.known
+        finish, taken = None, 0
+        for token_id in gain.token_ids:
+            taken += 1
+            finish = request.append(token_id)
+            if finish is not None:
+                break
+        request.keep_logprobs(gain.logprobs[:taken])
+        self._count(entry, gain, taken)
+        if guided is not None or len(entry.draft):
+            accepted = 0 if rewind else min(gain.accepted(entry.draft), taken)
+            self._drop_computed(request, start + accepted)
+        if guided is not None:
+            request.held = min(guided.held, request.produced)
+            if guided.failure:
+                return Finish("error", message=guided.failure)
+            if guided.complete and taken == len(gain.token_ids) and (finish is None or finish.reason == "length"):
+                return Finish("stop")
+        elif finish is None and self._drafter is not None and not request.wants_draft:
+            # if there is a guess now, the next step must wait for the tokens still in flight
+            request.wants_draft = len(self._drafter.propose(request, len(self._running))) > 1
+        return finish
+
+    def _count(self, entry: Entry, gain: Gain, taken: int) -> None:
+        request, drafted, accepted = entry.request, len(entry.draft), gain.accepted(entry.draft)
+        forced = gain.guided.forced if gain.guided is not None else 0
+        if drafted:
+            request.drafting.learn(drafted, accepted)
+        if entry.start >= request.prompt_length:
+            request.note_pass(drafted, accepted, forced)
+        self.counters.generated_tokens += taken
+        self.counters.drafted_tokens += drafted
+        self.counters.accepted_tokens += accepted
+        self.counters.forced_tokens += forced
+
+    def _drop_computed(self, request: Request, right: int) -> None:
+        """Give back what was computed for tokens that are not in the sequence: all but its first `right` positions, and
+        its last one at any rate, whose logits the next token needs."""
+        if request.lease is None:  # it was retracted meanwhile
+            return
+        length = min(request.lease.length, right, request.known - 1)
+        self._cache.shrink(request.lease, length)
+        if request.synced is not None:
+            request.synced = min(request.synced, length)
+
+    def _finish(self, request: Request, finish: Finish, *, keep: bool = True) -> TokenChunk:
         """End a sample and say so. `keep` False: what it computed last must not be served to others."""
+        if self._drafter is not None and keep and finish.reason != "error":
+            self._drafter.remember(request)
         self._release(request, keep=keep)
         self.counters.finished += 1
-        return request.chunk(token_ids or [], logprobs or [], top or [], finish)
+        return request.chunk(finish)
 
     def _release(self, request: Request, *, keep: bool = True) -> None:
         """A request is over: give back everything it holds, wherever it is."""
         request.finished = True
         if request.lease is not None:
             self._leave_row(request, keep=keep)
-        else:
+        elif not self._grammars.remove(request):
             self._queue.remove(request)
         samples = self._requests[request.request_id]
         del samples[request.index]
@@ -345,5 +444,5 @@ class Scheduler:
         if private != self._cache.private:
             raise AssertionError(f"running requests hold {private} private slots, the cache says {self._cache.private}")
         known = sum(len(samples) for samples in self._requests.values())
-        if known != len(self._running) + len(self._queue):
-            raise AssertionError(f"{known} requests are known, {len(self._running)} run and {len(self._queue)} wait")
+        if known != len(self._running) + self.waiting:
+            raise AssertionError(f"{known} requests are known, {len(self._running)} run and {self.waiting} wait")

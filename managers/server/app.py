@@ -11,7 +11,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from ...runtime.errors import SapwoodError
 from ..logs import logger
-from . import admin, native, openai_routes
+from . import admin, native, native_render, openai_routes
 from .errors import UnknownPath, answer_for
 from .state import STATE, ServerState
 
@@ -60,6 +60,7 @@ def _make_app(state: ServerState) -> web.Application:
             web.get("/v1/models/{id:.+}", admin.model),
             web.post("/generate", native.generate),
             web.post("/score", native.score),
+            web.post("/render", native_render.render),
             web.get("/health", admin.health),
             web.get("/metrics", admin.metrics),
             web.post("/flush_cache", admin.flush_cache),

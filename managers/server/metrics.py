@@ -26,6 +26,9 @@ _TOKENS = (
     ("cached", "cached_tokens"),
     ("computed", "computed_tokens"),
     ("generated", "generated_tokens"),
+    ("drafted", "drafted_tokens"),
+    ("accepted", "accepted_tokens"),
+    ("forced", "forced_tokens"),
 )
 
 

@@ -33,6 +33,7 @@ SOURCES = {
     "isa_neon.cpp": [],
     "isa_portable.cpp": ["-O2"],  # no one waits for these kernels, but everyone for their compilation
     "forward.cpp": [],
+    "sampling.cpp": [],
     "pack.cpp": [],
     "attention_work.cpp": [],
     "attention_plan.cpp": [],

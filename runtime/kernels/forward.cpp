@@ -214,15 +214,6 @@ int32_t check_slots(const SwModel& model, const SwStep& step) {
   return largest < model.slots ? SW_OK : SW_BAD_SLOT;
 }
 
-template <class Call>
-int32_t guarded(Call call) {
-  try {
-    return call();
-  } catch (const std::bad_alloc&) {
-    return SW_NO_MEMORY;
-  }
-}
-
 }  // namespace
 
 SW_API int32_t sw_forward(SwWorkspace* workspace, const SwModel* model, const SwStep* step) {

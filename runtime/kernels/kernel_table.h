@@ -9,6 +9,7 @@ constexpr int kKeyBlock = 64;       // keys in a block; blocks begin at position
 constexpr int kSegmentBlocks = 8;   // blocks in a segment
 constexpr int kMaxHeadDim = 256;
 constexpr int kAttentionRows = 96;  // rows (a query times a head) in a tile, at most
+constexpr int kDrawBlock = 128;     // tokens whose weights are summed up before they join the cumulative sum
 constexpr int64_t kPanelFloats = (384 + 256) * 32;
 
 // A softmax over some keys: the maximum of their scores, the sum of exp(score - maximum), and the values so weighted.
@@ -71,6 +72,11 @@ struct Kernels {
   void (*merge_rows)(const RowStates& total, const RowStates& part, int64_t rows, int64_t dim);
   void (*finish_row)(RowState state, int64_t dim, float* out);
   void (*scale_query)(const float* from, float scale, int64_t dim, float* to);
+  bool (*largest_of)(const float* x, int64_t count, float* largest);
+  int64_t (*first_place)(const float* x, int64_t count, float value);
+  void (*weigh)(const float* x, int64_t count, float largest, double inverse_temperature, double* weights,
+                double* sums);
+  void (*sum_kept)(const double* weights, int64_t count, double least, double* sums);
 };
 
 const Kernels* avx512_kernels();   // null where this library was built without it

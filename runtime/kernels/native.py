@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +71,17 @@ class Step(Structure):
     ]  # fmt: skip
 
 
+class Sampling(Structure):
+    """SwSampling: how one row's tokens are chosen."""
+
+    _fields_ = [
+        ("seed", c_uint64), ("temperature", c_double), ("top_p", c_double), ("min_p", c_double),
+        ("repetition", c_float), ("presence", c_float), ("frequency", c_float), ("top_k", c_int32),
+        ("counts", c_void_p), ("in_prompt", c_void_p), ("bias_ids", c_void_p), ("bias", c_void_p), ("biases", c_int64),
+        ("stop_ids", c_void_p), ("stops", c_int64),
+    ]  # fmt: skip
+
+
 class KernelsMissing(Exception):
     """There is no kernel library here, or none that this machine can run; the message says why."""
 
@@ -113,6 +124,7 @@ class Library:
             "sw_attention": (c_int32, [c_void_p, POINTER(Model), c_int32, POINTER(Step), c_void_p, c_void_p]),
             "sw_forward": (c_int32, [c_void_p, POINTER(Model), POINTER(Step)]),
             "sw_logits": (c_int32, [c_void_p, POINTER(Model), c_void_p, c_int64, c_void_p]),
+            "sw_choose": (c_int32, [c_void_p, c_void_p, c_int64, c_int64, *[c_void_p] * 5]),
         }
         for name, (result, arguments) in declarations.items():
             function = getattr(lib, name)
@@ -197,6 +209,43 @@ class Workspace:
         assert out.flags.c_contiguous
         if len(hidden):
             self._lib.sw_logits(self._handle, model, address(hidden), len(hidden), address(out))
+
+    def choose(
+        self,
+        logits: np.ndarray,
+        options: Sequence[int],
+        positions: np.ndarray,
+        holds_back: bytes,
+        bitmasks: np.ndarray | None,
+    ) -> np.ndarray:
+        """logits float32 [rows, vocab] -> tokens int64 [rows], -1 where there is none.
+
+        options: the address of a `Sampling` for each row, whose ids must be in the vocabulary. positions [rows].
+        holds_back: a byte for each row. bitmasks: 32-bit words [rows, ceil(vocab / 32)], or None.
+        """
+        rows, vocab = logits.shape
+        logits = floats(logits, (rows, vocab))
+        assert len(options) == len(positions) == len(holds_back) == rows
+        positions = np.ascontiguousarray(positions, np.int64)
+        if bitmasks is not None:
+            assert bitmasks.shape == (rows, (vocab + 31) // 32)
+            assert bitmasks.itemsize == 4
+            bitmasks = np.ascontiguousarray(bitmasks)
+        chosen = np.empty(rows, np.int64)
+        _check(
+            self._lib.sw_choose(
+                self._handle,
+                address(logits),
+                rows,
+                vocab,
+                (c_void_p * rows)(*options),
+                address(positions),
+                holds_back,
+                None if bitmasks is None else address(bitmasks),
+                address(chosen),
+            )
+        )
+        return chosen
 
 
 def address(array: np.ndarray) -> int:

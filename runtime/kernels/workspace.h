@@ -55,5 +55,15 @@ struct SwWorkspace {
   Team team;
   std::vector<ThreadScratch> scratch;
   AttentionPlan plan;
-  Floats x, normed, qkv, attended, inner, rotation, states, partials;
+  Floats x, normed, qkv, attended, inner, rotation, states, partials, sampling;
 };
+
+// What the call returns, or SW_NO_MEMORY where it could not get any.
+template <class Call>
+int32_t guarded(Call call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return SW_NO_MEMORY;
+  }
+}

@@ -16,6 +16,7 @@ from sapwood.managers.params import DEFAULT_MAX_TOKENS, GenerateRequest
 from sapwood.managers.server.run import bind
 
 TEST_MODES = {"audit", "poison_freed"}
+SWITCHES = {"prefix_cache", "drafts", "jump_forward"}
 
 
 def test_the_defaults_of_serve_are_the_engines():
@@ -26,9 +27,10 @@ def test_every_option_of_the_engine_but_its_test_modes_is_an_option_of_serve(cap
     with pytest.raises(SystemExit):
         parse(["serve", "--help"])
     help_text = capsys.readouterr().out
-    for field in set(EngineConfig.__struct_fields__) - TEST_MODES - {"prefix_cache"}:
+    for field in set(EngineConfig.__struct_fields__) - TEST_MODES - SWITCHES:
         assert f"--{field.replace('_', '-')} " in help_text
-    assert "--no-prefix-cache" in help_text
+    for field in SWITCHES:
+        assert f"--no-{field.replace('_', '-')} " in help_text
     assert "--host" in help_text
     assert "--port" in help_text
 
@@ -37,7 +39,7 @@ def test_options_reach_the_configuration():
     line = (
         "serve --model m --threads 2 --kv-tokens 100 --kv-memory-fraction 0.5 --chunk-tokens 32 --max-running 3 "
         "--max-queue 4 --max-context 50 --no-prefix-cache --schedule fcfs --attention-backend torch --dtype float32 "
-        "--kv-dtype float32 --log-level debug"
+        "--kv-dtype float32 --log-level debug --no-drafts --no-jump-forward"
     )
     assert config_of(parse(line.split())) == EngineConfig(
         model="m",
@@ -49,6 +51,8 @@ def test_options_reach_the_configuration():
         max_queue=4,
         max_context=50,
         prefix_cache=False,
+        drafts=False,
+        jump_forward=False,
         schedule="fcfs",
         attention_backend="torch",
         dtype="float32",

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from sapwood.managers.messages import (
+    Guided,
     OpenRow,
     SampledLogprob,
     Scored,
     StepPlan,
     StepResult,
     TopLogprobs,
+    pack_ids,
     unpack_ids,
 )
 
@@ -38,9 +38,9 @@ def fingerprint(tokens: list[int]) -> int:
     return print_
 
 
-def next_token(tokens: list[int]) -> int:
-    """The fake model: the only right continuation of a sequence."""
-    return fingerprint(tokens) % VOCABULARY
+def next_token(tokens: list[int], tries: int = 0, vocabulary: int = VOCABULARY) -> int:
+    """The fake model: the only right continuation of a sequence, or the next best after so many `tries`."""
+    return (fingerprint(tokens) + tries) % vocabulary
 
 
 def next_logprob(tokens: list[int]) -> float:
@@ -48,31 +48,81 @@ def next_logprob(tokens: list[int]) -> float:
     return -(fingerprint(tokens) % 1000) / 1000
 
 
-def completion(prompt: list[int], max_tokens: int, stop_ids: list[int]) -> list[int]:
+class FakeGuide:
+    """A made-up grammar on fingerprints: some tokens force others to follow, some open a value that is checked when it
+    closes, and then may be taken back as far as it was opened; the search goes on with the next best token there."""
+
+    def __init__(self, prompt: list[int], completion: list[int]) -> None:
+        self.tokens = prompt + completion
+        self.prompt_length = len(prompt)
+        self.opened: int | None = None  # length of the sequence where the open value begins
+        self.tries: dict[int, int] = {}  # by length of the sequence
+
+    def tries_here(self) -> int:
+        return self.tries.get(len(self.tokens), 0)
+
+    def advance(self, token: int) -> tuple[int, list[int], int, bool]:
+        """rewind, the tokens that come, how many are held, and whether the completion is complete."""
+        before = len(self.tokens)
+        self.tokens.append(token)
+        while fingerprint([*self.tokens, 7]) % 5 == 0 and len(self.tokens) < before + 4:
+            self.tokens.append(fingerprint([*self.tokens, 8]) % VOCABULARY)
+        print_ = fingerprint([*self.tokens, 9])
+        if self.opened is None and print_ % 7 == 0:
+            self.opened = before
+        elif self.opened is not None and print_ % 3 == 0:
+            if print_ % 2 and self.tries.get(self.opened, 0) < 3:
+                rewind = before - self.opened
+                del self.tokens[self.opened :]
+                self.tries[self.opened] = self.tries.get(self.opened, 0) + 1
+                self.opened = None
+                return rewind, [], 0, False
+            self.opened = None
+        held = len(self.tokens) - self.opened if self.opened is not None else 0
+        return 0, self.tokens[before:], held, self.opened is None and print_ % 31 == 1
+
+
+def completion(prompt: list[int], max_tokens: int, stop_ids: list[int], *, guided: bool = False) -> list[int]:
     """What a request must answer, computed alone."""
     tokens = list(prompt)
+    guide = FakeGuide(prompt, [])
     while len(tokens) < len(prompt) + max_tokens:
-        tokens.append(next_token(tokens))
-        if tokens[-1] in stop_ids:
+        if not guided:
+            tokens.append(next_token(tokens))
+            if tokens[-1] in stop_ids:
+                break
+            continue
+        rewind, new, _, complete = guide.advance(next_token(tokens, guide.tries_here()))
+        del tokens[len(tokens) - rewind :]
+        stops = [i for i, token in enumerate(new) if token in stop_ids]
+        tokens += new[: stops[0] + 1] if stops else new
+        if complete or stops:
             break
-    return tokens[len(prompt) :]
+    return tokens[len(prompt) : len(prompt) + max_tokens]
 
 
 @dataclass
 class Row:
     opened: OpenRow
     prompt: list[int]
-    tokens: dict[int, int] = field(default_factory=dict)  # position -> id, as computed so far
+    sequence: list[int]  # prompt and completion, as the worker itself has sampled it
+    guide: FakeGuide | None
     slots: dict[int, int] = field(default_factory=dict)
     prints: list[int] = field(default_factory=list)  # of the sequence up to each position
-    sampled: int | None = None
 
     def print_at(self, position: int) -> int:
         """The right fingerprint at a position."""
         while len(self.prints) <= position:
             place = len(self.prints)
-            self.prints.append(extended(self.prints[-1] if place else 0, self.tokens[place]))
+            self.prints.append(extended(self.prints[-1] if place else 0, self.sequence[place]))
         return self.prints[position]
+
+    def rewind(self, count: int) -> None:
+        del self.sequence[len(self.sequence) - count :]
+        del self.prints[len(self.sequence) :]
+
+    def logprob(self, position: int) -> float:
+        return -(self.print_at(position) % 1000) / 1000
 
 
 class FakeWorker:
@@ -86,19 +136,22 @@ class FakeWorker:
     def execute(self, plan: StepPlan) -> StepResult:
         self._update(plan)
         rows, starts, lengths = (unpack_ids(part).tolist() for part in (plan.rows, plan.starts, plan.lengths))
-        assert len(set(rows)) == len(rows), "a row twice in one step"
+        drafts = unpack_ids(plan.drafts).tolist() if plan.drafts else [0] * len(rows)
+        assert len(set(rows)) == len(rows) == len(drafts), "a row twice in one step"
         token_ids, slots = unpack_ids(plan.token_ids).tolist(), unpack_ids(plan.slots).tolist()
         assert len(token_ids) == len(slots) == sum(lengths)
         assert len(set(slots)) == len(slots), "two tokens of one step are written to the same slot"
-        assert all(length > 0 for length in lengths)
+        assert all(length > drafted >= 0 for length, drafted in zip(lengths, drafts))
         self.computed += sum(lengths)
         self.largest_step = max(self.largest_step, sum(lengths))
         self._check_groups(plan, rows, starts)
-        place = 0
-        for row_index, start, length in zip(rows, starts, lengths):
-            self._store(self.rows[row_index], start, token_ids[place : place + length], slots[place : place + length])
-            place += length
-        return self._read(plan, rows, starts, lengths)
+        place, guesses = 0, []
+        for row_index, start, length, drafted in zip(rows, starts, lengths, drafts):
+            end = place + length
+            guesses.append(token_ids[end - drafted : end])
+            self._store(self.rows[row_index], start, token_ids[place:end], slots[place:end], drafted)
+            place = end
+        return self._read(plan, rows, [start + length for start, length in zip(starts, lengths)], starts, guesses)
 
     def _update(self, plan: StepPlan) -> None:
         for slot in unpack_ids(plan.poison).tolist():
@@ -107,23 +160,28 @@ class FakeWorker:
             del self.rows[row_index]
         for opened in plan.opened:
             assert opened.row not in self.rows, "a row was opened twice"
-            prompt = unpack_ids(opened.prompt_ids).tolist()
-            row = self.rows[opened.row] = Row(opened, prompt)
-            row.tokens.update(enumerate(prompt + unpack_ids(opened.output_ids).tolist()))
+            prompt, output = unpack_ids(opened.prompt_ids).tolist(), unpack_ids(opened.output_ids).tolist()
+            guide = FakeGuide(prompt, output) if opened.grammar is not None else None
+            self.rows[opened.row] = Row(opened, prompt, prompt + output, guide)
         for write in plan.slot_writes:
             for offset, slot in enumerate(unpack_ids(write.slots).tolist()):
                 self.rows[write.row].slots[write.start + offset] = slot
 
-    def _store(self, row: Row, start: int, token_ids: list[int], slots: list[int]) -> None:
+    def _store(self, row: Row, start: int, token_ids: list[int], slots: list[int], drafted: int) -> None:
+        known = start + len(token_ids) - drafted
+        assert not drafted or known == len(row.sequence), "a guess that does not follow the sequence"
+        print_ = 0
         for offset, (token, slot) in enumerate(zip(token_ids, slots)):
             position = start + offset
-            if token == -1:
-                assert row.sampled is not None, "a token is to be fed back that was never sampled"
-                token = row.sampled
-            assert row.tokens.get(position, token) == token, "the plan's token is not the row's"
-            row.tokens[position] = token
             row.slots[position] = slot
-            self.pool[slot] = row.print_at(position)
+            if position < known:
+                right = row.sequence[position]
+                fed_back = token == -1 and position == len(row.sequence) - 1 and position >= len(row.prompt)
+                assert token == right or fed_back, "the plan's token is not the row's"
+                print_ = row.print_at(position)
+            else:
+                print_ = extended(print_, token)
+            self.pool[slot] = print_
 
     def _check_groups(self, plan: StepPlan, rows: list[int], starts: list[int]) -> None:
         members = [entry for run in plan.shared for entry in run.entries]
@@ -136,21 +194,51 @@ class FakeWorker:
             assert all(each == slots[0] for each in slots), "a group's members do not share these slots"
             assert all(starts[entry] >= run.length for entry in run.entries), "a query of the group sees less"
 
-    def _read(self, plan: StepPlan, rows: list[int], starts: list[int], lengths: list[int]) -> StepResult:
-        sampled, logprobs, scored = [], [], []
-        for entry, (row_index, start, length) in enumerate(zip(rows, starts, lengths)):
-            row, end = self.rows[row_index], start + length
-            for position in range(end):
+    def _read(
+        self, plan: StepPlan, rows: list[int], ends: list[int], starts: list[int], guesses: list[list[int]]
+    ) -> StepResult:
+        for row_index, end, guess in zip(rows, ends, guesses):
+            row = self.rows[row_index]
+            for position in range(end - len(guess)):
                 right = row.print_at(position)
                 assert self.pool[row.slots[position]] == right, f"position {position} of row {row_index} is lost"
-            row.sampled = row.print_at(end - 1) % VOCABULARY if plan.sample[entry] else None
-            sampled.append(-1 if row.sampled is None else row.sampled)
-            if row.sampled is not None and row.opened.sampling.logprobs is not None:
-                logprob = -(extended(row.print_at(end - 1), row.sampled) % 1000) / 1000
-                logprobs.append(SampledLogprob(entry, logprob, TopLogprobs([], [])))
+        counts, token_ids, logprobs, scored, guided = [], [], [], [], []
+        for entry, (row_index, start, end) in enumerate(zip(rows, starts, ends)):
+            row = self.rows[row_index]
             if row.opened.score_start is not None:
                 first, last = max(row.opened.score_start, start + 1), min(end + 1, len(row.prompt))
                 if first < last:
                     values = [next_logprob(row.prompt[: position + 1]) for position in range(first, last)]
                     scored.append(Scored(entry, first, values, [TopLogprobs([], [])] * len(values)))
-        return StepResult(plan.step, np.array(sampled, dtype="<i4").tobytes(), logprobs, scored, 0.001)
+            gained: list[int] = []
+            if plan.sample[entry]:
+                assert len(row.sequence) == end - len(guesses[entry]), "a sample from the middle of the sequence"
+                gained, edit = self._sample(row, entry, guesses[entry])
+                if row.guide is not None:
+                    guided.append(edit)
+            counts.append(len(gained))
+            token_ids += gained
+            if row.opened.sampling.logprobs is not None:
+                first = len(row.sequence) - len(gained)
+                logprobs += [
+                    SampledLogprob(entry, row.logprob(first + offset), TopLogprobs([], []))
+                    for offset in range(len(gained))
+                ]
+        return StepResult(plan.step, pack_ids(counts), pack_ids(token_ids), logprobs, scored, 0.001, guided)
+
+    def _sample(self, row: Row, entry: int, guess: list[int]) -> tuple[list[int], Guided]:
+        """The tokens that a row gains, and what its guide did; the row's sequence goes on with them."""
+        gained: list[int] = []
+        rewound = forced = 0
+        while True:
+            tries = row.guide.tries_here() if row.guide is not None else 0
+            token = next_token(row.sequence, tries)
+            rewind, new, held, complete = row.guide.advance(token) if row.guide is not None else (0, [token], 0, False)
+            row.rewind(rewind)
+            rewound += max(rewind - len(gained), 0)
+            del gained[max(len(gained) - rewind, 0) :]
+            row.sequence += new
+            gained += new
+            forced += max(len(new) - 1, 0)
+            if rewind or complete or not 0 < len(gained) <= len(guess) or gained != guess[: len(gained)]:
+                return gained, Guided(entry, rewound, forced, held, complete, "")

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 
 from fake_worker import FakeWorker
 
-from sapwood.managers.messages import Finish, Sampling, StepPlan, TokenChunk, TokenizedRequest, pack_ids
+from sapwood.managers.messages import (
+    Compiled,
+    Effort,
+    Finish,
+    GrammarReady,
+    Sampling,
+    StepPlan,
+    TokenChunk,
+    TokenizedRequest,
+    pack_ids,
+)
 from sapwood.managers.scheduler.scheduler import Scheduler
 from sapwood.radix.prefix_cache import PrefixCache
 
@@ -19,6 +29,7 @@ class Answer:
     scored: list[float] | None = None
     cached_tokens: int = 0
     finish: Finish | None = None
+    effort: Effort | None = None
     steps: list[int] = field(default_factory=list)  # when each token came
 
 
@@ -33,6 +44,7 @@ class Harness:
         max_context: int = 10_000,
         schedule: str = "lpm",
         prefix_cache: bool = True,
+        drafts: bool = True,
     ) -> None:
         self.cache = PrefixCache(slots, enabled=prefix_cache, poison=True)
         self.scheduler = Scheduler(
@@ -42,6 +54,7 @@ class Harness:
             max_running=max_running,
             max_queue=max_queue,
             schedule=schedule,
+            drafts=drafts,
         )
         self.worker = FakeWorker(slots)
         self.answers: dict[tuple[str, int], Answer] = {}
@@ -60,6 +73,7 @@ class Harness:
         priority: int = 0,
         score_start: int | None = None,
         logprobs: int | None = None,
+        grammar: str | None = None,
     ) -> None:
         message = TokenizedRequest(
             request_id=name,
@@ -70,13 +84,21 @@ class Harness:
             namespace=namespace,
             priority=priority,
             score_start=score_start,
+            grammar=Compiled(grammar, "llguidance", b"") if grammar is not None else None,
         )
         self.answers[name, index] = Answer()
         self._take(self.scheduler.submit(message))
         self.scheduler.audit()
 
+    def load_grammars(self) -> None:
+        """The worker loads what was ordered."""
+        for order in self.scheduler.take_grammars():
+            self._take(self.scheduler.grammar_ready(GrammarReady(order.grammar.key)))
+            self.scheduler.audit()
+
     def step(self) -> bool:
         """Plan while the pipeline has room, then let the worker finish one step. False: there was nothing to do."""
+        self.load_grammars()
         while (plan := self.scheduler.plan()) is not None:
             self.scheduler.audit()
             self.plans.append(plan)
@@ -102,7 +124,7 @@ class Harness:
             answer.logprobs += chunk.logprobs
             answer.steps += [self.steps] * len(chunk.token_ids)
             answer.cached_tokens = chunk.cached_tokens
-            answer.finish = chunk.finish
+            answer.finish, answer.effort = chunk.finish, chunk.effort
             if chunk.scored is not None:
                 assert answer.scored is None, "the scores came twice"
                 answer.scored = chunk.scored

@@ -1,0 +1,58 @@
+"""Matchers of llguidance: an Earley parser over a lexer of derivatives. A payload is the grammar's text."""
+
+from __future__ import annotations
+
+import llguidance
+import numpy as np
+
+from ..spec import ConstraintError
+from ..vocabulary import Vocabulary
+from .base import Matcher
+
+
+class LLGuidanceTemplate:
+    """A grammar as `llguidance.LLMatcher` takes it."""
+
+    def __init__(self, payload: bytes, vocabulary: Vocabulary) -> None:
+        """Raises ConstraintError for a grammar that the engine refuses."""
+        self._vocabulary = vocabulary
+        limits = llguidance.LLParserLimits(verbose_errors=False)
+        tokenizer = vocabulary.llguidance_tokenizer
+        self._start = llguidance.LLMatcher(tokenizer, payload.decode("utf-8"), log_level=0, limits=limits)
+        if self._start.is_error():
+            raise ConstraintError(self._start.get_error())
+
+    def start(self) -> LLGuidanceMatcher:
+        return LLGuidanceMatcher(self._start.deep_copy(), self._vocabulary)
+
+
+class LLGuidanceMatcher(Matcher):
+    """One completion in a grammar of llguidance."""
+
+    def __init__(self, matcher: llguidance.LLMatcher, vocabulary: Vocabulary) -> None:
+        super().__init__(vocabulary)
+        self._matcher = matcher
+
+    @property
+    def error(self) -> str:
+        return self._matcher.get_error()
+
+    @property
+    def may_end(self) -> bool:
+        return self._matcher.is_accepting()
+
+    @property
+    def is_over(self) -> bool:
+        return self._matcher.is_stopped()
+
+    def forced(self) -> bytes:
+        return self._matcher.compute_ff_bytes()
+
+    def _fill(self, row: np.ndarray) -> None:
+        self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+
+    def _accept(self, token_id: int) -> bool:
+        return self._matcher.try_consume_tokens([token_id]) == 1
+
+    def _rollback(self, tokens: int) -> None:
+        self._matcher.rollback(tokens)

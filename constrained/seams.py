@@ -1,0 +1,70 @@
+"""Where a text goes on, which of its last tokens may turn out differently once more text follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from .vocabulary import Vocabulary
+
+TAIL_TOKENS = 4  # how many of the last tokens are looked at
+_MANY = 512  # candidates beyond which every continuation with that first byte counts as joining
+_KEPT = 4096  # tails remembered
+
+
+class Seams:
+    """Knows for the end of any token sequence which next bytes may change it. Shared by all requests of a model.
+
+    A token that crosses the end of a text is one of the vocabulary that begins with the text's last bytes, so every
+    such token is tried: if the tokenizer, given the text and the rest of that token, does not use it, it is no threat.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._longest = max(map(len, vocabulary.token_bytes))
+        self.unstable = lru_cache(_KEPT)(self._unstable)
+
+    def _unstable(self, tail: tuple[int, ...]) -> dict[int, int]:
+        """For every next byte that may change tokens of `tail`: how many of them, counted from the end."""
+        spellings = [self._vocabulary.token_bytes[token_id] for token_id in tail]
+        data = b"".join(spellings)
+        text = _decoded(data)
+        is_known = text is not None and self._vocabulary.encode(text) == list(tail)
+        unstable: dict[int, int] = {}
+        for size in range(1, min(len(data), self._longest) + 1):
+            suffix = data[-size:]
+            grown = [self._vocabulary.token_bytes[i][size:] for i in self._vocabulary.starting_with(suffix)]
+            rests = {rest for rest in grown if rest}
+            covering = _covering(spellings, size)
+            for rest in rests:
+                if unstable.get(rest[0], 0) < covering:
+                    changed = covering
+                    if text is not None and is_known and len(rests) <= _MANY:
+                        changed = self._changed(text, tail, rest, covering)
+                    unstable[rest[0]] = max(unstable.get(rest[0], 0), changed)
+        return {byte: count for byte, count in unstable.items() if count}
+
+    def _changed(self, text: str, tail: Sequence[int], rest: bytes, covering: int) -> int:
+        """How many of the tail's tokens are others where `rest` follows; `covering` where that cannot be told."""
+        more = _decoded(rest)
+        if more is None:
+            return covering
+        token_ids = self._vocabulary.encode(text + more)
+        same = next((i for i, (old, new) in enumerate(zip(tail, token_ids)) if old != new), min(len(tail), len(token_ids)))
+        return len(tail) - same
+
+
+def _covering(spellings: list[bytes], size: int) -> int:
+    """How many of the last tokens hold the last `size` bytes."""
+    count = 0
+    while size > 0:
+        count += 1
+        size -= len(spellings[-count])
+    return count
+
+
+def _decoded(data: bytes) -> str | None:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None

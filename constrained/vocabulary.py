@@ -1,0 +1,148 @@
+"""A model's vocabulary as grammar engines need it. The data is handed in; this module must not know any tokenizer."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+    from xgrammar import TokenizerInfo
+
+Encode = Callable[[str], list[int]]
+
+
+class Vocabulary:
+    """Which bytes each token adds to a completion, which tokens end it, and how text becomes tokens.
+
+    token_bytes: one entry an id, b"" for ids that add nothing to a text (no such token; control and end tokens).
+    eos_ids: the ids that end a completion, sorted, at least one. control_ids: ids that no grammar ever allows, but for
+    those in `eos_ids` where the completion may end.
+    encode: a text to token ids, as the model's tokenizer does it for text that goes on: without BOS, without a space put
+    before it, and never with a control token. It may fail to spell a text (then the ids' bytes differ from it).
+    """
+
+    def __init__(
+        self, token_bytes: Iterable[bytes], eos_ids: Iterable[int], control_ids: Iterable[int], encode: Encode
+    ) -> None:
+        """Raises ValueError where no id ends a completion, or an id is not in the vocabulary."""
+        self.eos_ids = sorted(set(eos_ids))
+        self.control_ids = frozenset(control_ids)
+        self.token_bytes = list(token_bytes)
+        self.encode = encode
+        silent = self.control_ids.union(self.eos_ids)
+        if not self.eos_ids:
+            raise ValueError("the model names no token that ends a completion, which constraints need")
+        if min(silent) < 0 or max(silent) >= len(self.token_bytes):
+            raise ValueError(f"a control or end token is not among the {len(self.token_bytes)} ids of the vocabulary")
+        for token_id in silent:
+            self.token_bytes[token_id] = b""
+
+    def __len__(self) -> int:
+        return len(self.token_bytes)
+
+    @property
+    def words(self) -> int:
+        """The int32 words of a bitmask with one bit for every token."""
+        return (len(self) + 31) // 32
+
+    def spell(self, token_ids: Iterable[int]) -> bytes:
+        """The bytes that these tokens add to a text."""
+        return b"".join([self.token_bytes[token_id] for token_id in token_ids])
+
+    def bits(self, token_ids: Iterable[int]) -> np.ndarray:
+        """A bitmask, int32 [words], with just these tokens: token i at bit i % 32 of word i // 32."""
+        flags = np.zeros(self.words * 32, dtype=np.uint8)
+        flags[list(token_ids)] = 1
+        return np.packbits(flags, bitorder="little").view("<i4").astype(np.int32)
+
+    @cached_property
+    def eos_bits(self) -> np.ndarray:
+        """The bitmask of the end tokens."""
+        return self.bits(self.eos_ids)
+
+    @cached_property
+    def usable_bits(self) -> np.ndarray:
+        """The bitmask of all that a grammar may allow: tokens with bytes, and the end tokens."""
+        return self.bits([token_id for token_id, data in enumerate(self.token_bytes) if data]) | self.eos_bits
+
+    @cached_property
+    def _first_byte_bits(self) -> np.ndarray:
+        """int32 [256, words]: for every byte the bitmask of the tokens that begin with it."""
+        rows: list[list[int]] = [[] for _ in range(256)]
+        for token_id, data in enumerate(self.token_bytes):
+            if data:
+                rows[data[0]].append(token_id)
+        return np.stack([self.bits(row) for row in rows])
+
+    def first_bytes(self, bitmask: np.ndarray) -> list[int]:
+        """The bytes that tokens in `bitmask` begin with, in order."""
+        return np.flatnonzero((self._first_byte_bits & bitmask).any(axis=1)).tolist()
+
+    def only_first_byte(self, bitmask: np.ndarray) -> int | None:
+        """The byte that all tokens in `bitmask` begin with; None where there is no one such byte."""
+        words = np.flatnonzero(bitmask)
+        if not len(words):
+            return None
+        word = int(bitmask[words[0]])
+        data = self.token_bytes[int(words[0]) * 32 + (word & -word).bit_length() - 1]
+        return data[0] if data and not np.any(bitmask & ~self._first_byte_bits[data[0]]) else None
+
+    def has_first_byte(self, bitmask: np.ndarray, byte: int) -> bool:
+        """Whether some token in `bitmask` begins with `byte`."""
+        return bool(np.any(bitmask & self._first_byte_bits[byte]))
+
+    @cached_property
+    def byte_tokens(self) -> dict[int, int]:
+        """The token of every single byte that has one."""
+        return {data[0]: token_id for token_id, data in enumerate(self.token_bytes) if len(data) == 1}
+
+    def starting_with(self, prefix: bytes) -> list[int]:
+        """The ids of all tokens that begin with `prefix` (not empty), in order of their bytes."""
+        spellings, ids = self._sorted
+        start = bisect.bisect_left(spellings, prefix)
+        return ids[start : bisect.bisect_left(spellings, prefix + b"\xff" * 8, start)] if prefix else []
+
+    @cached_property
+    def _sorted(self) -> tuple[list[bytes], list[int]]:
+        ids = sorted(range(len(self)), key=self.token_bytes.__getitem__)
+        return [self.token_bytes[token_id] for token_id in ids], ids
+
+    @cached_property
+    def llguidance_tokenizer(self) -> LLTokenizer:
+        """The vocabulary in the form that llguidance's matchers share."""
+        import llguidance
+
+        return llguidance.LLTokenizer(
+            llguidance.TokenizerWrapper(_Wrapped(self)),
+            n_vocab=len(self),
+            eos_token=self.eos_ids,
+            slices=llguidance.LLTokenizer.json_slices(),
+        )
+
+    @cached_property
+    def xgrammar_info(self) -> TokenizerInfo:
+        """The vocabulary in the form that xgrammar's compiler and matchers share. Imports xgrammar, and so torch."""
+        import xgrammar
+
+        return xgrammar.TokenizerInfo(
+            self.token_bytes, xgrammar.VocabType.RAW, vocab_size=len(self), stop_token_ids=self.eos_ids
+        )
+
+
+class _Wrapped:
+    """What llguidance asks of a tokenizer."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.eos_token_id = vocabulary.eos_ids[0]
+        self.bos_token_id = None
+        self.tokens = vocabulary.token_bytes
+        self.special_token_ids = vocabulary.eos_ids
+        self._encode = vocabulary.encode
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return self._encode(text if isinstance(text, str) else text.decode("utf-8"))

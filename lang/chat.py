@@ -1,0 +1,138 @@
+"""What a model's chat template puts around messages, learned by letting it render marks in place of their contents.
+
+So a state can be sent as it is, token ids among text, and still be what the template would have made of it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..managers.errors import InvalidRequest
+from ..managers.render import Rendering
+from .history import History, Said
+from .ir import Role, RoleBegin
+
+Render = Callable[[list[dict[str, Any]], bool], Awaitable[Rendering]]
+"""(messages, add_generation_prompt) to what the template makes of them."""
+
+_MOST_SHAPES = 4096  # conversations of different shapes whose pieces are remembered
+
+
+class ChatPieces:
+    """The pieces of one model's template. A piece depends on the roles of the messages before and after it only.
+
+    An assistant's message is preceded by what the template gives as its generation prompt, also after it has ended: the
+    model saw that, and what was sent once must not change.
+    """
+
+    def __init__(self, render: Render) -> None:
+        self._render = render
+        self._mark = f"Sap{secrets.token_hex(8)}x"
+        self._known: dict[tuple[tuple[Role, ...], bool], list[Said]] = {}
+
+    async def prompt(self, history: History) -> list[Said]:
+        """The history with the template's pieces in place of the roles' edges.
+
+        Raises InvalidRequest where the template refuses such a conversation, or allows no text between its messages.
+        """
+        roles = tuple(part.role for part in history if isinstance(part, RoleBegin))
+        before = await self._before(roles)
+        said: list[Said] = []
+        begun, ended, outside = 0, False, False  # ended: and nothing of what follows the message is there yet
+        for part in history:
+            if isinstance(part, RoleBegin):
+                piece = before[begun]
+                if outside and begun:
+                    piece = _without(await self._after(roles[:begun]), piece)
+                said.append(piece)
+                begun, ended, outside = begun + 1, False, False
+            elif isinstance(part, Said):
+                if ended:
+                    said.append(await self._after(roles[:begun]))
+                    ended, outside = False, True
+                said.append(part)
+            else:
+                ended = True
+        if ended:
+            said.append(await self._after(roles))
+        return said
+
+    async def _before(self, roles: tuple[Role, ...]) -> list[Said]:
+        """For every message what stands between the content before it (or the start) and its own."""
+        if not roles:
+            return []
+        last = roles[-1]
+        if last == "assistant" and len(roles) > 1:
+            closed = await self._before(roles[:-1])
+            return [*closed, (await self._pieces(roles[:-1], True))[-1]]
+        pieces = (await self._pieces(roles, False))[:-1]
+        for k, role in enumerate(roles):
+            if role == "assistant" and k:
+                pieces[k] = (await self._pieces(roles[:k], True))[-1]
+        return pieces
+
+    async def _after(self, roles: tuple[Role, ...]) -> Said:
+        """What stands after the last message's content, with nothing to follow."""
+        return (await self._pieces(roles, False))[-1]
+
+    async def _pieces(self, roles: tuple[Role, ...], opens: bool) -> list[Said]:
+        """The template's own text around the contents of messages with these roles: one piece more than messages."""
+        found = self._known.get((roles, opens))
+        if found is None:
+            marks = [f"{self._mark}{i}x" for i in range(len(roles))]
+            messages = [{"role": role, "content": mark} for role, mark in zip(roles, marks)]
+            found = _split(await self._render(messages, opens), marks)
+            if len(self._known) >= _MOST_SHAPES:
+                self._known.clear()
+            self._known[(roles, opens)] = found
+        return list(found)
+
+
+@dataclass
+class _Piece:
+    runs: list[str | list[int]]
+    text: str = ""
+
+    def said(self) -> Said:
+        return Said(tuple(self.runs), self.text)
+
+
+def _split(rendering: Rendering, marks: Sequence[str]) -> list[Said]:
+    """The rendering without the marks, cut there. Raises InvalidRequest where they are not all there, in order."""
+    pieces = [_Piece([])]
+    seen = []
+    between = re.compile("(" + "|".join(map(re.escape, marks)) + ")")
+    for run in rendering.prompt:
+        if isinstance(run, list):
+            pieces[-1].runs.append(run)
+            continue
+        for i, text in enumerate(between.split(run)):
+            if i % 2:
+                seen.append(text)
+                pieces.append(_Piece([]))
+            elif text:
+                pieces[-1].runs.append(text)
+    if seen != list(marks):
+        text = "The model's chat template does not show these messages one after the other, each once"
+        raise InvalidRequest(f"{text}; programs cannot use their roles.", "messages")
+    for piece, text in zip(pieces, re.split("|".join(map(re.escape, marks)), rendering.text)):
+        piece.text = text
+    return [piece.said() for piece in pieces]
+
+
+def _without(head: Said, whole: Said) -> Said:
+    """`whole` without `head`, with which it must begin."""
+    runs = list(whole.runs)
+    for i, run in enumerate(head.runs):
+        mine = runs.pop(0) if runs else ""
+        if mine == run:
+            continue
+        if not (isinstance(run, str) and isinstance(mine, str) and mine.startswith(run) and i == len(head.runs) - 1):
+            text = "The model's chat template has no place for text between messages; put it into one of them."
+            raise InvalidRequest(text, "messages")
+        runs.insert(0, mine[len(run) :])
+    return Said(tuple(runs), whole.text[len(head.text) :])

@@ -1,0 +1,136 @@
+"""What a program adds to its state, as plain immutable values: text, generation, selection, and the edges of roles.
+
+Nothing here runs anything; `state` gives these their meaning.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from .errors import ProgramMisuse
+
+Role = Literal["system", "user", "assistant"]
+
+
+class Expr:
+    """Something that can be added to a state; `+` joins it with text and with other expressions."""
+
+    def __add__(self, other: str | Expr) -> Concat:
+        return Concat((*flatten(self), *flatten(other)))
+
+    def __radd__(self, other: str) -> Concat:
+        return Concat((*flatten(other), *flatten(self)))
+
+
+Content = str | Expr | Sequence["str | Expr"]
+
+
+@dataclass(frozen=True)
+class Concat(Expr):
+    """Expressions one after the other; never nested."""
+
+    parts: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Text(Expr):
+    """Text of the program's own."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class RoleBegin(Expr):
+    """The start of a message."""
+
+    role: Role
+
+
+@dataclass(frozen=True)
+class RoleEnd(Expr):
+    """The end of a message."""
+
+    role: Role
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenOptions:
+    """How to generate; None is "as the run says", and where that says nothing either, as the backend does by default.
+
+    The names and meanings are those of `managers.params.GenerateRequest`.
+    """
+
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop: tuple[str, ...] | None = None
+    stop_token_ids: tuple[int, ...] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    ignore_eos: bool | None = None
+    n: int | None = None
+    seed: int | None = None
+    logprobs: int | None = None
+    regex: str | None = None
+    json_schema: Any = None
+    ebnf: str | None = None
+
+    def given(self) -> dict[str, Any]:
+        """The options that are not None."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+
+    def over(self, defaults: GenOptions) -> GenOptions:
+        """These options, with `defaults` in place of what is None."""
+        return dataclasses.replace(defaults, **self.given())
+
+
+@dataclass(frozen=True)
+class Gen(Expr):
+    """Let the model go on; the value is what it said."""
+
+    name: str | None
+    options: GenOptions
+
+    def __str__(self) -> str:
+        return f"gen({self.name!r})" if self.name else "gen()"
+
+
+@dataclass(frozen=True)
+class Select(Expr):
+    """Let the model choose; the value is the choice that `method` prefers."""
+
+    name: str | None
+    choices: tuple[str, ...]
+    method: str
+
+    def __str__(self) -> str:
+        return f"select({self.name!r})" if self.name else "select()"
+
+
+@dataclass(frozen=True)
+class SeparateReasoning(Expr):
+    """A generation whose reasoning goes into a variable of its own."""
+
+    gen: Gen
+    tags: tuple[str, str]
+
+
+def flatten(content: Content) -> tuple[Expr, ...]:
+    """The parts of what is added to a state, in order. Raises ProgramMisuse for what cannot be added."""
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    if isinstance(content, Concat):
+        return content.parts
+    if isinstance(content, Expr):
+        return (content,)
+    if isinstance(content, list | tuple):
+        return tuple(part for each in content for part in flatten(each))
+    kind = "None" if content is None else f"a value of type {type(content).__name__}"
+    raise ProgramMisuse(f"{kind} cannot be added to a state; text, expressions and lists of them can.")

@@ -1,0 +1,26 @@
+"""The native endpoint /render: what the model's chat template makes of a conversation."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from ..bodies import decode_body
+from ..render import Rendering, RenderRequest, render_to_chat
+from .responses import json_response
+from .state import STATE
+
+
+class RenderBody(RenderRequest, kw_only=True, forbid_unknown_fields=True):
+    """The body of /render: see `managers.render.RenderRequest` for the other fields."""
+
+    model: str | None = None
+
+
+async def render(request: web.Request) -> web.Response:
+    """POST /render."""
+    state = request.app[STATE]
+    front = state.require_ready()
+    body = decode_body(await request.read(), RenderBody)
+    state.check_model(body.model)
+    rendered = await front.render(render_to_chat(body))
+    return json_response(Rendering(rendered.prompt, rendered.text))

@@ -1,0 +1,243 @@
+// Chooses each row's token from its logits, as sampler.py defines it. A choice depends on its row alone, so rows are
+// dealt out to the threads.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "workspace.h"
+
+namespace {
+
+constexpr double kEndless = std::numeric_limits<double>::infinity();
+constexpr double kBinned = 0x1p-20;  // lighter weights are rarely asked about
+constexpr int kFineShift = 47;       // 32 bins to a power of two, down to kBinned
+constexpr int kCoarseShift = 52;     // one bin to a power of two, below
+constexpr int kBins = 1024;
+
+int64_t draw_blocks(int64_t vocab) { return (vocab + kDrawBlock - 1) / kDrawBlock; }
+
+// What one thread works with, cut from one piece of memory.
+struct RowScratch {
+  RowScratch(float* base, int64_t vocab)
+      : weights(reinterpret_cast<double*>(base)),
+        members(weights + vocab),
+        sums(members + vocab),
+        logits(reinterpret_cast<float*>(sums + draw_blocks(vocab))) {}
+  static int64_t floats(int64_t vocab) { return (5 * vocab + 2 * draw_blocks(vocab) + 15) / 16 * 16; }
+  double* weights;  // [vocab]
+  double* members;  // [vocab]
+  double* sums;     // [draw_blocks(vocab)]
+  float* logits;    // [vocab]
+};
+
+uint64_t splitmix(uint64_t value) {
+  uint64_t z = value + 0x9E3779B97F4A7C15;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+double uniform(uint64_t seed, uint64_t position) {
+  return static_cast<double>(splitmix(splitmix(seed) ^ position) >> 11) * 0x1p-53;
+}
+
+// --- which tokens are kept -------------------------------------------------------------------------------------------
+
+// A row's weights, between 0 and 1, and the sums of their blocks, by which whole blocks can be passed over.
+struct Weights {
+  const double* at;
+  const double* sums;
+  int64_t count;
+
+  template <class Use>
+  void for_each(double least, Use use) const {  // use(weight), in order of id, for those of at least `least`
+    for (int64_t block = 0; block * kDrawBlock < count; ++block) {
+      if (sums[block] < least) continue;
+      const int64_t end = std::min(count, (block + 1) * kDrawBlock);
+      for (int64_t i = block * kDrawBlock; i < end; ++i)
+        if (at[i] >= least) use(at[i]);
+    }
+  }
+};
+
+// How much lighter than 1 a weight is: in powers of two, with 2^(52 - shift) steps to each.
+int64_t lightness(double weight, int shift) {
+  uint64_t one, bits;
+  const double unit = 1.0;
+  std::memcpy(&one, &unit, 8);
+  std::memcpy(&bits, &weight, 8);
+  return static_cast<int64_t>((one - bits) >> shift);
+}
+
+// From the heaviest down, until `number` are counted or their weights sum up to `share`: the weight of the last one.
+struct Ranking {
+  int64_t number;
+  double share;
+  int64_t counted = 0;
+  double sum = 0.0;
+
+  bool ends_with(int64_t more, double weight) const { return counted + more >= number || sum + weight >= share; }
+  void take(int64_t more, double weight) { counted += more, sum += weight; }
+
+  // Looks among the weights of [least, below), none of which were taken before; -1 if it does not end there.
+  double last_among(const Weights& weights, double least, double below, int shift, double* members) {
+    int64_t counts[kBins] = {};
+    double sums[kBins] = {};
+    weights.for_each(least, [&](double weight) {
+      if (weight >= below) return;
+      const int64_t bin = lightness(weight, shift);
+      ++counts[bin], sums[bin] += weight;
+    });
+    for (int bin = 0; bin < kBins; ++bin) {
+      if (counts[bin] == 0) continue;
+      if (ends_with(counts[bin], sums[bin])) return last_in_bin(weights, least, below, shift, bin, members);
+      take(counts[bin], sums[bin]);
+    }
+    return -1.0;
+  }
+
+  double last_in_bin(const Weights& weights, double least, double below, int shift, int bin, double* members) {
+    int64_t size = 0;
+    weights.for_each(least, [&](double weight) {
+      if (weight < below && lightness(weight, shift) == bin) members[size++] = weight;
+    });
+    std::sort(members, members + size, std::greater<double>());
+    int64_t i = 0;
+    for (; i + 1 < size && !ends_with(1, members[i]); ++i) take(1, members[i]);
+    return members[i];
+  }
+};
+
+// The smallest weight that top-k (number) or top-p (share of the sum) keeps; 0 where they keep all there are.
+double last_kept(const Weights& weights, double least, int64_t number, double share, double* members) {
+  Ranking ranking{number, share};
+  double last = ranking.last_among(weights, std::max(least, kBinned), kEndless, kFineShift, members);
+  if (last < 0.0 && least < kBinned) {
+    least = std::max(least, std::numeric_limits<double>::min());
+    last = ranking.last_among(weights, least, kBinned, kCoarseShift, members);
+  }
+  return std::max(last, 0.0);
+}
+
+// The first token, by id, at which the cumulative weight passes uniform * total.
+int64_t draw(const Weights& weights, double least, double uniform) {
+  const int64_t blocks = draw_blocks(weights.count);
+  double total = 0.0;
+  for (int64_t block = 0; block < blocks; ++block) total += weights.sums[block];
+  const double target = std::min(uniform * total, std::nextafter(total, 0.0));
+  int64_t block = 0;
+  double running = 0.0;
+  while (running + weights.sums[block] <= target) running += weights.sums[block++];
+  int64_t last = -1;  // rounding may leave the sum in order just short of what the block's sum is
+  const int64_t end = std::min(weights.count, (block + 1) * kDrawBlock);
+  for (int64_t i = block * kDrawBlock; i < end && running <= target; ++i) {
+    if (weights.at[i] < least || weights.at[i] == 0.0) continue;
+    running += weights.at[i];
+    last = i;
+  }
+  return last;
+}
+
+int64_t sampled(const SwSampling& options, const float* logits, int64_t vocab, float largest, int64_t position,
+                const RowScratch& scratch) {
+  const double inverse = std::min(1.0 / options.temperature, std::numeric_limits<double>::max());
+  kernels()->weigh(logits, vocab, largest, inverse, scratch.weights, scratch.sums);
+  const Weights weights{scratch.weights, scratch.sums, vocab};
+  double least = 0.0;
+  if (options.top_k > 0 && options.top_k < vocab) {
+    least = last_kept(weights, 0.0, options.top_k, kEndless, scratch.members);
+    kernels()->sum_kept(scratch.weights, vocab, least, scratch.sums);
+  }
+  double kept = std::max(least, options.min_p);
+  if (options.top_p < 1.0) {
+    double total = 0.0;
+    for (int64_t block = 0; block < draw_blocks(vocab); ++block) total += scratch.sums[block];
+    const int64_t all = std::numeric_limits<int64_t>::max();
+    kept = std::max(kept, last_kept(weights, least, all, options.top_p * total, scratch.members));
+  }
+  if (kept > least) kernels()->sum_kept(scratch.weights, vocab, kept, scratch.sums);
+  return draw(weights, kept, uniform(options.seed, static_cast<uint64_t>(position)));
+}
+
+// --- what changes the logits first -----------------------------------------------------------------------------------
+
+void penalize(const SwSampling& options, int64_t vocab, float* logits) {
+  for (int64_t i = 0; i < vocab; ++i) {
+    const float count = options.counts[i];
+    float x = logits[i];
+    if (options.in_prompt[i] || count > 0.0f) x = x > 0.0f ? x / options.repetition : x * options.repetition;
+    logits[i] = x - options.presence * (count > 0.0f ? 1.0f : 0.0f) - options.frequency * count;
+  }
+}
+
+// The bits of `words` words from the first on; those past the vocabulary do not matter.
+bool allows_all(const uint32_t* mask, int64_t words) {
+  return std::all_of(mask, mask + words, [](uint32_t word) { return word == ~0u; });
+}
+
+void forbid(const uint32_t* mask, int64_t vocab, float* logits) {
+  for (int64_t at = 0; at < vocab; at += 32, ++mask) {
+    if (*mask == ~0u) continue;
+    const int64_t end = std::min<int64_t>(vocab - at, 32);
+    for (int64_t i = 0; i < end; ++i)
+      if (!(*mask >> i & 1)) logits[at + i] = -__builtin_inff();
+  }
+}
+
+struct Call {
+  const float* logits;
+  int64_t vocab;
+  const SwSampling* const* options;
+  const int64_t* positions;
+  const uint8_t* holds_back;
+  const uint32_t* bitmasks;
+};
+
+// The row's logits as its options and mask change them: in place where they do not, else in the scratch.
+const float* adjusted(const Call& call, int64_t row, const float* logits, const RowScratch& scratch) {
+  const SwSampling& options = *call.options[row];
+  const int64_t words = (call.vocab + 31) / 32;
+  const uint32_t* mask = call.bitmasks == nullptr ? nullptr : call.bitmasks + row * words;
+  if (mask != nullptr && allows_all(mask, words)) mask = nullptr;
+  const bool penalizes = options.counts != nullptr;
+  if (!penalizes && options.biases == 0 && !call.holds_back[row] && mask == nullptr) return logits;
+  std::memcpy(scratch.logits, logits, call.vocab * sizeof(float));
+  if (penalizes) penalize(options, call.vocab, scratch.logits);
+  for (int64_t i = 0; i < options.biases; ++i) scratch.logits[options.bias_ids[i]] += options.bias[i];
+  if (call.holds_back[row])
+    for (int64_t i = 0; i < options.stops; ++i) scratch.logits[options.stop_ids[i]] = -__builtin_inff();
+  if (mask != nullptr) forbid(mask, call.vocab, scratch.logits);
+  return scratch.logits;
+}
+
+int64_t choose(const Call& call, int64_t row, const RowScratch& scratch) {
+  const float* model = call.logits + row * call.vocab;
+  float largest;
+  if (!kernels()->largest_of(model, call.vocab, &largest)) return -1;
+  const float* logits = adjusted(call, row, model, scratch);
+  if (logits != model) kernels()->largest_of(logits, call.vocab, &largest);
+  if (!std::isfinite(largest)) return -1;  // nothing is left to choose from
+  const SwSampling& options = *call.options[row];
+  if (options.temperature == 0.0) return kernels()->first_place(logits, call.vocab, largest);
+  return sampled(options, logits, call.vocab, largest, call.positions[row], scratch);
+}
+
+}  // namespace
+
+SW_API int32_t sw_choose(SwWorkspace* workspace, const float* logits, int64_t rows, int64_t vocab,
+                         const SwSampling* const* options, const int64_t* positions, const uint8_t* holds_back,
+                         const uint32_t* bitmasks, int64_t* chosen) {
+  return guarded([&]() -> int32_t {
+    SwWorkspace& ws = *workspace;
+    const Call call{logits, vocab, options, positions, holds_back, bitmasks};
+    const int threads = static_cast<int>(std::min<int64_t>(rows, ws.threads));
+    float* memory = ws.sampling.reserve(threads * RowScratch::floats(vocab));
+    ws.team.run(threads, [&](Worker& worker) {
+      const RowScratch scratch(memory + worker.id() * RowScratch::floats(vocab), vocab);
+      worker.phase(rows, [&](int64_t row) { chosen[row] = choose(call, row, scratch); });
+    });
+    return SW_OK;
+  });
+}

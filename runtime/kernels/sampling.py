@@ -1,0 +1,83 @@
+"""Chooses tokens with the kernels, by the definition in `runtime/sampler.py`."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ..sampling_state import SamplingState
+from . import native
+from .native import KernelsMissing, Library, Workspace, address, library_path
+
+
+class NativeSampler:
+    """The kernels' sampler. It works on every backend's logits. Not for use from several threads at once."""
+
+    def __init__(self, library: Library, threads: int) -> None:
+        self._workspace: Workspace = library.workspace(threads)
+        self._options: WeakKeyDictionary[SamplingState, native.Sampling] = WeakKeyDictionary()
+
+    def choose(
+        self,
+        logits: np.ndarray,
+        states: Sequence[SamplingState],
+        positions: np.ndarray,
+        bitmasks: np.ndarray | None,
+    ) -> np.ndarray:
+        """Each row's token, int64 [rows], or -1 where there is none to choose; arguments as those of `sampler.sample`.
+
+        Raises IndexError where a state names a token id outside of the vocabulary.
+        """
+        addresses = [ctypes.addressof(self._described(state, logits.shape[1])) for state in states]
+        holds_back = bytes(state.holds_back_stop for state in states)
+        return self._workspace.choose(logits, addresses, positions, holds_back, bitmasks)
+
+    def _described(self, state: SamplingState, vocab: int) -> native.Sampling:
+        """The state's options as the kernels read them. They point to the state's arrays, which live as long as it."""
+        found = self._options.get(state)
+        if found is None:
+            found = self._options[state] = _describe(state, vocab)
+        return found
+
+
+def load_sampler(threads: int) -> NativeSampler | None:
+    """The kernels' sampler on so many threads; None where there are no kernels (the runner's loading says why)."""
+    try:
+        return NativeSampler(Library(library_path()), threads)
+    except KernelsMissing:
+        return None
+
+
+def _describe(state: SamplingState, vocab: int) -> native.Sampling:
+    for ids in (state.bias_ids, state.stop_ids):
+        if len(ids) and not 0 <= ids.min() <= ids.max() < vocab:
+            raise IndexError(f"a token id outside of the vocabulary of {vocab}")
+    options = state.options
+    return native.Sampling(
+        seed=options.seed & 0xFFFF_FFFF_FFFF_FFFF,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        repetition=options.repetition_penalty,
+        presence=options.presence_penalty,
+        frequency=options.frequency_penalty,
+        top_k=min(options.top_k, vocab),
+        counts=_array(state.counts, vocab),
+        in_prompt=_array(state.in_prompt, vocab),
+        bias_ids=address(state.bias_ids),
+        bias=address(state.bias),
+        biases=len(state.bias_ids),
+        stop_ids=address(state.stop_ids),
+        stops=len(state.stop_ids),
+    )
+
+
+def _array(array: np.ndarray | None, vocab: int) -> int | None:
+    if array is None:
+        return None
+    if array.shape != (vocab,):
+        raise IndexError(f"a state for a vocabulary of {array.shape[0]}, the logits are over {vocab}")
+    return address(array)
