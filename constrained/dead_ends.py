@@ -30,16 +30,18 @@ class DeadEnds:
         """Whether `text` begins with a dead end."""
         return any(text.startswith(each) for each in self._beginnings)
 
-    def are_ahead(self, text: bytes) -> bool:
-        """Whether some way on from `text` is barred."""
+    def bars_end(self, completion: bytes) -> bool:
+        """Whether the completion may not end here."""
+        return completion in self._without_end
+
+    def is_near(self, text: bytes) -> bool:
+        """Whether some way on from `text`, or the end there, is barred."""
         return text in self._without_end or any(each.startswith(text) for each in self._beginnings)
 
     def remove_from(self, bitmask: np.ndarray, text: bytes) -> np.ndarray:
         """`bitmask`, or a copy of it without the tokens that lead from `text` into a dead end."""
-        barred = [i for each in self._beginnings if each.startswith(text) for i in self._leading(each[len(text) :])]
+        ahead = [each[len(text) :] for each in self._beginnings if each.startswith(text)]
+        barred = [token_id for rest in ahead for token_id in self._vocabulary.starting_with(rest)]
         if barred:
             bitmask = bitmask & ~self._vocabulary.bits(barred)
         return bitmask & ~self._vocabulary.eos_bits if text in self._without_end else bitmask
-
-    def _leading(self, rest: bytes) -> list[int]:
-        return self._vocabulary.starting_with(rest)

@@ -1,72 +1,39 @@
-"""One constrained completion: what may come next, what is forced, and the way back from a value that fails its check."""
+"""One constrained completion: what may come next, what is forced, and the way back where a value fails its check."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import numpy as np
 
-from .dead_ends import DeadEnds
+from .backtracking import Backtracking, Checks
 from .engines.base import Matcher
 from .guide import Edit
 from .jump_forward import JumpForward
-
-MAX_TRIES = 64
-"""How often one completion may fail a check before its request fails."""
-
-MAX_STEPS_BACK = 1024
-"""How many bytes one failure may be followed back in search of another way."""
-
-PATIENCE = 4
-"""After so many failures of the same value, another way is looked for where few are open: at a key, an enum or a number
-before inside free text, where nearly everything is allowed and hardly anything makes a difference."""
-
-FEW = 20
-"""How many different next bytes are few."""
-
-
-class Checks(Protocol):
-    """What the completion's values have to satisfy beside the grammar (`constrained.checks.Checker`).
-
-    held_from: where the outermost checked value that is still open begins, as a byte offset in the completion.
-    reason: why the last push, or finish, failed.
-    """
-
-    @property
-    def held_from(self) -> int | None: ...
-    @property
-    def reason(self) -> str: ...
-    def push(self, data: bytes) -> bool: ...
-    def truncate(self, length: int) -> None: ...
-    def finish(self) -> bool: ...
+from .path import Path
 
 
 class Guided:
     """A `Guide`: a matcher, the checks of values, and jump-forward, moved along together."""
 
-    def __init__(self, matcher: Matcher, checks: Checks | None, jump_forward: JumpForward) -> None:
-        """matcher and checks: at the start, and nobody else's."""
-        self._matcher = matcher
+    def __init__(self, matcher: Matcher, checks: Checks | None, jump_forward: JumpForward | None) -> None:
+        """matcher and checks: at the start, and nobody else's. Without `jump_forward`, every token is sampled."""
         self._vocabulary = matcher.vocabulary
+        self._matcher = matcher
         self._checks = checks
         self._jump_forward = jump_forward
-        self._token_ids: list[int] = []
-        self._text = bytearray()
+        self._path = Path(matcher)
+        self._search = Backtracking(self._path, checks) if checks is not None else None
         self._held = 0
-        self._dead_ends = DeadEnds(self._vocabulary)
-        self._tries = 0
-        self._tries_here = (-1, 0)  # where the value that failed last begins, and how often it has failed
         self._failure = ""
 
     def fill(self, bitmask: np.ndarray) -> None:
         """See `Guide.fill`. Where the engine gives up, the end is allowed, and the next edit says what was wrong."""
-        mask = self._mask()
+        mask = self._search.mask() if self._search is not None else self._matcher.mask()
         if not mask.any():
-            self._failure = self._failure or self._matcher.error or "the grammar allows no token of this vocabulary here"
+            self._failure = self._failure or self._matcher.error or "the grammar allows none of the model's tokens here"
             mask = self._vocabulary.eos_bits
-        bitmask[: len(mask)] = mask
-        bitmask[len(mask) :] = 0
+        width = min(len(mask), len(bitmask))  # models may have more or fewer logits than their tokenizers have tokens
+        bitmask[:width] = mask[:width]
+        bitmask[width:] = 0
 
     def advance(self, token_id: int) -> Edit:
         """See `Guide.advance`. Raises ValueError for a token that was not allowed."""
@@ -74,8 +41,53 @@ class Guided:
             return Edit(failure=self._failure)
         if token_id in self._vocabulary.eos_ids:
             return self._end(token_id)
-        before = len(self._token_ids)
+        reported = len(self._path)
         if not self._matcher.accept(token_id):
-            raise ValueError(f"token {token_id} is not allowed here")
-        self._token_ids += self._jump_forward.extend(self._matcher, self._token_ids, token_id)
-        ...
+            return self._refused(token_id)
+        token_ids = [token_id]
+        if self._jump_forward is not None:
+            token_ids = self._jump_forward.extend(self._matcher, self._path.token_ids, token_id)
+        for each in token_ids:
+            self._path.append(each)
+        is_over = self._matcher.is_over
+        if self._search is not None and not (self._search.passes() and (not is_over or self._search.may_end())):
+            return self._go_back(reported)
+        return self._edit(reported, complete=is_over)
+
+    def replay(self, token_ids: list[int]) -> Edit:
+        """See `Guide.replay`. What had been found to lead nowhere is found again; `advance` may take tries for it."""
+        for each in token_ids:
+            if not self._matcher.accept(each):
+                return self._refused(each)
+            self._path.append(each)
+        if self._search is not None and not self._search.passes():
+            raise ValueError("the completion to go on with fails a check")
+        return self._edit(len(token_ids), complete=self._matcher.is_over)
+
+    def _end(self, token_id: int) -> Edit:
+        if not self._matcher.may_end:
+            return self._refused(token_id)
+        if self._search is not None and not self._search.may_end():
+            return self._go_back(len(self._path))
+        return Edit([token_id], complete=True)
+
+    def _go_back(self, reported: int) -> Edit:
+        """The edit after a check failed; `reported` tokens are in the edits before it."""
+        assert self._search is not None
+        failure = self._search.go_back(reported - self._held)
+        return self._fail(failure) if failure else self._edit(reported)
+
+    def _edit(self, reported: int, complete: bool = False) -> Edit:
+        rewind = max(0, reported - len(self._path))
+        held_from = None if self._checks is None or complete else self._checks.held_from
+        self._held = 0 if held_from is None else self._path.tokens_from(held_from)
+        return Edit(self._path.token_ids[reported:], rewind, self._held, complete)
+
+    def _refused(self, token_id: int) -> Edit:
+        if self._matcher.error:
+            return self._fail(self._matcher.error)
+        raise ValueError(f"token {token_id} is not allowed here")
+
+    def _fail(self, message: str) -> Edit:
+        self._failure = message
+        return Edit(failure=message)

@@ -18,11 +18,11 @@ FORCED_BYTES = 256  # how much forced text is looked at together
 class JumpForward:
     """Finds forced tokens for all the completions of a model."""
 
-    def __init__(self, vocabulary: Vocabulary, max_tokens: int) -> None:
-        """max_tokens: how many tokens may stand in place of one sampled token; with 1 or less nothing is forced."""
+    def __init__(self, vocabulary: Vocabulary, max_forced: int) -> None:
+        """max_forced: how many forced tokens may come with a sampled one."""
         self._vocabulary = vocabulary
         self._seams = Seams(vocabulary)
-        self._max_tokens = max_tokens
+        self._max_tokens = 1 + max_forced
 
     def extend(self, matcher: Matcher, before: Sequence[int], sampled: int) -> list[int]:
         """What stands in place of the sampled token: itself, or the tokens of its text and the text forced after it.
@@ -30,7 +30,7 @@ class JumpForward:
         matcher: has just accepted `sampled`, and on return has accepted what is returned.
         before: the completion's tokens before the sampled one.
         """
-        forced = matcher.forced() if self._max_tokens > 1 else b""
+        forced = matcher.forced()
         if not forced:
             return [sampled]
         own = self._vocabulary.token_bytes[sampled]

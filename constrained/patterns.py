@@ -13,6 +13,7 @@ from typing import Literal
 MAX_PATTERN = 20_000  # characters
 MAX_REPEAT = 65_535
 MAX_GROUPS = 200
+MAX_STEPS = 10**7  # of backtracking
 
 Target = Literal["engine", "python"]
 
@@ -67,14 +68,15 @@ def to_engine(pattern: str) -> str:
     return _hex(_Translator(pattern, "engine").translate())
 
 
-def to_python(pattern: str) -> re.Pattern[str]:
-    """The pattern for `re`, to be used with `search`.
+def to_python(pattern: str) -> tuple[re.Pattern[str], int]:
+    """The pattern for `re`, to be used with `search`, and the longest text on which that takes under a second or so.
 
     Raises PatternError for what `re` does not have, and for patterns on which backtracking may take exponential time.
     """
-    text = _Translator(pattern, "python").translate()
+    translator = _Translator(pattern, "python")
+    text = translator.translate()
     try:
-        return re.compile(text)
+        return re.compile(text), int(MAX_STEPS ** (1 / max(1, translator.degree)))
     except (re.error, OverflowError) as error:
         raise PatternError(f"it is not a regular expression: {error}") from None
 
@@ -86,10 +88,10 @@ def _hex(text: str) -> str:
 
 @dataclass
 class _Group:
-    """What stands between two parentheses. loops: it holds a repetition without an upper bound."""
+    """What stands between two parentheses. degree: backtracking on n characters takes up to n ** degree steps."""
 
     look: bool = False
-    loops: bool = False
+    degree: int = 0
 
 
 class _Translator:
@@ -102,8 +104,12 @@ class _Translator:
         self._out: list[str] = []
         self._groups = [_Group()]
         self._atom: _Group | None = None  # what a quantifier here would repeat
-        self._loops = 0
+        self._deepest = 0
         self._names: dict[str, str] = {}
+
+    @property
+    def degree(self) -> int:
+        return max(self._deepest, self._groups[0].degree) + (not self._text.startswith("^"))
 
     def translate(self) -> str:
         if len(self._text) > MAX_PATTERN:
@@ -248,6 +254,8 @@ class _Translator:
         while not self._text.startswith("]", self._at):
             parts.append(self._class_item(negated))
         self._at += 1
+        if any({self._set(kind, negated=negated) for kind in pair} <= set(parts) for pair in ("dD", "wW", "sS")):
+            parts = [rf"\x00-{_END}"]  # [\s\S] is meant as any character
         self._emit(f"[{'^' if negated else ''}{''.join(parts)}]")
 
     def _class_item(self, negated: bool) -> str:
@@ -311,7 +319,11 @@ class _Translator:
         self._at += 1
         self._out.append(")")
         group = self._groups.pop()
-        self._groups[-1].loops |= group.loops and not group.look
+        outer = self._groups[-1]
+        if group.look:
+            self._deepest = max(self._deepest, outer.degree + group.degree)
+        else:
+            outer.degree += group.degree
         self._atom = None if group.look else group
 
     def _quantifier(self, char: str) -> None:
@@ -346,10 +358,10 @@ class _Translator:
         if high is not None and high <= 1:
             return
         loops = high is None or high > 10
-        self._loops += loops
-        if self._target == "python" and (loops and self._atom.loops or self._loops > 8):
-            raise PatternError("checking it may take exponential time: it repeats what repeats already")
-        self._groups[-1].loops |= loops or self._atom.loops
+        if self._target == "python" and loops and self._atom.degree:
+            reason = "checking it may take exponential time: it repeats what repeats already"
+            raise PatternError(reason, only_here=True)
+        self._groups[-1].degree += loops
 
 
 def _literal(char: str) -> str:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from .vocabulary import Vocabulary
 
 TAIL_TOKENS = 4  # how many of the last tokens are looked at
-_MANY = 512  # candidates beyond which every continuation with that first byte counts as joining
+_MANY = 128  # candidates beyond which they are not tried but all count as threats
 _KEPT = 4096  # tails remembered
 
 
@@ -29,20 +29,27 @@ class Seams:
         spellings = [self._vocabulary.token_bytes[token_id] for token_id in tail]
         data = b"".join(spellings)
         text = _decoded(data)
-        is_known = text is not None and self._vocabulary.encode(text) == list(tail)
+        if text is not None and self._vocabulary.encode(text) != list(tail):
+            text = None
         unstable: dict[int, int] = {}
         for size in range(1, min(len(data), self._longest) + 1):
-            suffix = data[-size:]
-            grown = [self._vocabulary.token_bytes[i][size:] for i in self._vocabulary.starting_with(suffix)]
-            rests = {rest for rest in grown if rest}
             covering = _covering(spellings, size)
+            rests, are_all = self._rests(data[-size:])
             for rest in rests:
                 if unstable.get(rest[0], 0) < covering:
-                    changed = covering
-                    if text is not None and is_known and len(rests) <= _MANY:
-                        changed = self._changed(text, tail, rest, covering)
+                    is_tried = are_all and text is not None
+                    changed = self._changed(text, tail, rest, covering) if is_tried else covering
                     unstable[rest[0]] = max(unstable.get(rest[0], 0), changed)
         return {byte: count for byte, count in unstable.items() if count}
+
+    def _rests(self, suffix: bytes) -> tuple[list[bytes], bool]:
+        """What may follow `suffix` within one token, and True; where that is much, only its first bytes, and False."""
+        token_ids = self._vocabulary.starting_with(suffix)
+        if len(token_ids) <= _MANY:
+            grown = [self._vocabulary.token_bytes[token_id][len(suffix) :] for token_id in token_ids]
+            return [rest for rest in grown if rest], True
+        each_byte = [bytes([byte]) for byte in range(256)]
+        return [byte for byte in each_byte if self._vocabulary.starting_with(suffix + byte)], False
 
     def _changed(self, text: str, tail: Sequence[int], rest: bytes, covering: int) -> int:
         """How many of the tail's tokens are others where `rest` follows; `covering` where that cannot be told."""
@@ -50,7 +57,9 @@ class Seams:
         if more is None:
             return covering
         token_ids = self._vocabulary.encode(text + more)
-        same = next((i for i, (old, new) in enumerate(zip(tail, token_ids)) if old != new), min(len(tail), len(token_ids)))
+        same = 0
+        while same < min(len(tail), len(token_ids)) and tail[same] == token_ids[same]:
+            same += 1
         return len(tail) - same
 
 

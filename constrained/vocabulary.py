@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 Encode = Callable[[str], list[int]]
 
+# Sets of tokens that llguidance takes as a whole where the grammar allows all of them: what a JSON string may hold which
+# has room for so many characters. Without sets for short ones the mask of a short string takes ten times as long.
+_STRING_CHARACTER = r'[^"\\\x00-\x1F\x7F]'
+_SLICES = [r"[\x20\x0A\x0D\x09]+"]
+_SLICES += [f"{_STRING_CHARACTER}{{1,{length}}}" for length in (5, 10, 15, 20, 30)]
+_SLICES += [f"{_STRING_CHARACTER}+"]
+
 
 class Vocabulary:
     """Which bytes each token adds to a completion, which tokens end it, and how text becomes tokens.
@@ -22,8 +29,8 @@ class Vocabulary:
     token_bytes: one entry an id, b"" for ids that add nothing to a text (no such token; control and end tokens).
     eos_ids: the ids that end a completion, sorted, at least one. control_ids: ids that no grammar ever allows, but for
     those in `eos_ids` where the completion may end.
-    encode: a text to token ids, as the model's tokenizer does it for text that goes on: without BOS, without a space put
-    before it, and never with a control token. It may fail to spell a text (then the ids' bytes differ from it).
+    encode: a text to token ids, as the model's tokenizer does it for text that goes on: without BOS, without a space
+    put before it, and never with a control token. It may fail to spell a text (then the ids' bytes differ from it).
     """
 
     def __init__(
@@ -45,6 +52,11 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.token_bytes)
 
+    def prepare(self) -> None:
+        """Build every table that matchers and jump-forward use, which takes a tenth of a second, now."""
+        tables = self.usable_bits, self.byte_tokens, self._sorted, self._first_bytes, self._first_byte_bits
+        assert all(len(table) for table in tables)
+
     @property
     def words(self) -> int:
         """The int32 words of a bitmask with one bit for every token."""
@@ -58,7 +70,7 @@ class Vocabulary:
         """A bitmask, int32 [words], with just these tokens: token i at bit i % 32 of word i // 32."""
         flags = np.zeros(self.words * 32, dtype=np.uint8)
         flags[list(token_ids)] = 1
-        return np.packbits(flags, bitorder="little").view("<i4").astype(np.int32)
+        return np.packbits(flags, bitorder="little").view(np.int32)
 
     @cached_property
     def eos_bits(self) -> np.ndarray:
@@ -79,9 +91,15 @@ class Vocabulary:
                 rows[data[0]].append(token_id)
         return np.stack([self.bits(row) for row in rows])
 
+    @cached_property
+    def _first_bytes(self) -> np.ndarray:
+        """int16 [tokens]: the byte that each token begins with; -1 for tokens without bytes."""
+        return np.array([data[0] if data else -1 for data in self.token_bytes], dtype=np.int16)
+
     def first_bytes(self, bitmask: np.ndarray) -> list[int]:
         """The bytes that tokens in `bitmask` begin with, in order."""
-        return np.flatnonzero((self._first_byte_bits & bitmask).any(axis=1)).tolist()
+        flags = np.unpackbits(bitmask.view(np.uint8), count=len(self), bitorder="little").view(bool)
+        return [byte for byte in np.unique(self._first_bytes[flags]).tolist() if byte >= 0]
 
     def only_first_byte(self, bitmask: np.ndarray) -> int | None:
         """The byte that all tokens in `bitmask` begin with; None where there is no one such byte."""
@@ -121,7 +139,7 @@ class Vocabulary:
             llguidance.TokenizerWrapper(_Wrapped(self)),
             n_vocab=len(self),
             eos_token=self.eos_ids,
-            slices=llguidance.LLTokenizer.json_slices(),
+            slices=_SLICES,
         )
 
     @cached_property

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..managers.errors import InvalidRequest
@@ -22,6 +22,14 @@ Render = Callable[[list[dict[str, Any]], bool], Awaitable[Rendering]]
 _MOST_SHAPES = 4096  # conversations of different shapes whose pieces are remembered
 
 
+@dataclass(frozen=True)
+class Shapes:
+    """What is known of a template already. mark: stands for contents, with a number."""
+
+    mark: str = field(default_factory=lambda: f"Sap{secrets.token_hex(8)}x")
+    pieces: dict[tuple[tuple[Role, ...], bool], list[Said]] = field(default_factory=dict)
+
+
 class ChatPieces:
     """The pieces of one model's template. A piece depends on the roles of the messages before and after it only.
 
@@ -29,10 +37,11 @@ class ChatPieces:
     model saw that, and what was sent once must not change.
     """
 
-    def __init__(self, render: Render) -> None:
+    def __init__(self, render: Render, shapes: Shapes) -> None:
+        """shapes: filled here; may be shared by all pieces of one template."""
         self._render = render
-        self._mark = f"Sap{secrets.token_hex(8)}x"
-        self._known: dict[tuple[tuple[Role, ...], bool], list[Said]] = {}
+        self._mark = shapes.mark
+        self._known = shapes.pieces
 
     async def prompt(self, history: History) -> list[Said]:
         """The history with the template's pieces in place of the roles' edges.

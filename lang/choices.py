@@ -83,9 +83,7 @@ def by_unconditional(scored: Sequence[Scored]) -> Decision:
     Source: "unconditional likelihood normalized" in https://blog.eleuther.ai/multiple-choice-normalization/, after
     Holtzman et al., "Surface Form Competition", EMNLP 2021.
     """
-    return _best(
-        [_mean([each.logprob - free for each, free in zip(one.tokens, one.unconditional)]) for one in scored]
-    )
+    return _best([_mean([each.logprob - free for each, free in zip(one.tokens, one.unconditional)]) for one in scored])
 
 
 def by_greedy_tokens(scored: Sequence[Scored]) -> Decision:

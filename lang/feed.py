@@ -52,7 +52,8 @@ class Feed(Generic[T]):
         position = 0
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or len(self._items) > position)
+                while not self._closed and len(self._items) <= position:
+                    self._changed.wait()
                 new = self._items[position:]
             if not new:
                 break

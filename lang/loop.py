@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine
@@ -58,3 +59,25 @@ def loop_thread() -> LoopThread:
         if _thread is None or _thread.owner != os.getpid():
             _thread = LoopThread()
         return _thread
+
+
+async def ended(future: concurrent.futures.Future[Any]) -> None:
+    """Wait for the end of something, without raising its error, nor cancelling it where the wait is cancelled."""
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+
+    def tell(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed; nobody waits any more
+            loop.call_soon_threadsafe(lambda: over.done() or over.set_result(None))
+
+    future.add_done_callback(tell)
+    await over
+
+
+def in_event_loop() -> bool:
+    """Whether this thread is running an event loop just now."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

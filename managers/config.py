@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ..runtime.text.tool_formats import TOOL_FORMATS
 from .bodies import struct_from
 from .errors import ConfigError, InvalidRequest
 
@@ -13,6 +14,7 @@ SCHEDULES = ("lpm", "fcfs")
 ATTENTION_BACKENDS = ("auto", "cpu", "torch")
 QUANTIZATIONS = ("none", "q8_0", "q4_0")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+TOOL_STYLES = ("auto", *TOOL_FORMATS)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -31,6 +33,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     drafts: guess tokens that were said before, where that is faster; answers do not change.
     jump_forward: tokens that a grammar forces are not sampled one by one.
     schedule: order of the queue: "lpm" (longest cached prefix first, with ageing) or "fcfs" (arrival).
+    tool_format: how the model writes tool calls: "hermes", "smollm2", "llama3", or "auto": as its chat template shows.
     audit, poison_freed: test modes: prove the books after every step; fill freed slots with NaN.
     """
 
@@ -50,6 +53,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     quantize: str = "none"
     dtype: str = "auto"
     kv_dtype: str = "auto"
+    tool_format: str = "auto"
     log_level: str = "info"
     audit: bool = False
     poison_freed: bool = False
@@ -88,6 +92,7 @@ _CHOICES = (
     ("quantize", QUANTIZATIONS),
     ("dtype", DTYPES),
     ("kv_dtype", DTYPES),
+    ("tool_format", TOOL_STYLES),
     ("log_level", LOG_LEVELS),
 )
 

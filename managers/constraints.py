@@ -19,7 +19,8 @@ MAX_STRING = 10**6
 KINDS: tuple[Kind, ...] = ("json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag")
 _WITH_JSON = ("json_schema", "json_object", "structural_tag")
 _WITH_SCHEMA = ("json_schema", "structural_tag")
-OPTIONS = ("strict", "grammar_engine", "max_whitespace", "max_string")
+_UNSET = {"strict": True, "grammar_engine": "auto", "max_whitespace": None, "max_string": None}
+OPTIONS = tuple(_UNSET)
 
 
 class Constraints(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -75,7 +76,7 @@ def given_kinds(fields: Constraints) -> list[Kind]:
 def refuse_options(fields: Constraints) -> None:
     """Raise InvalidRequest where an option is given though nothing constrains the completion."""
     for name in OPTIONS:
-        if getattr(fields, name) not in (None, "auto", True):
+        if getattr(fields, name) != _UNSET[name]:
             raise InvalidRequest(f"{name} needs a constraint ({', '.join(KINDS)}) or tools to call.", name)
 
 
@@ -106,12 +107,15 @@ def _body(fields: Constraints, kind: Kind) -> str:
         return _schema_text(value)
     if kind == "choice":
         _check_choices(value)
-    return value if isinstance(value, str) else json_text(value)
+    try:
+        return value if isinstance(value, str) else json_text(value)
+    except ValueError as error:
+        raise InvalidRequest(f"{kind} cannot be written as JSON: {error}.", kind) from None
 
 
 def json_text(value: Any) -> str:
-    """A value as compact JSON text, keys in their order."""
-    return msgspec.json.encode(value).decode()
+    """A value as compact JSON text, keys in their order. Raises ValueError for numbers that are not finite."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _schema_text(text: str) -> str:

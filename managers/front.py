@@ -178,7 +178,7 @@ class Front:
             log_level=config.log_level,
         )
         text, ready, _ = await self._unless_failed(
-            self._configure_child("tokenizer", ConfigureTokenizer(str(path), config.log_level)),
+            self._configure_child("tokenizer", ConfigureTokenizer(str(path), config.log_level, config.tool_format)),
             self._configure_child("worker", configure_worker),
             self._hellos["scheduler"].wait(),
         )

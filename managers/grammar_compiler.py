@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import sys
 import threading
@@ -24,18 +25,15 @@ from ..runtime.text.tokenizer import load_tokenizer
 from .grammar_wire import Done, Job, Setup, Started, ToCompiler, frame, read_frame
 from .vocabulary import vocabulary_of
 
-NICENESS = 5  # streams go first: a compiler takes what the others leave, or a quarter of a core
-RECURSION_LIMIT = 3000
+WARM_AFTER_SECONDS = 3.0  # of having nothing to do
 _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Read Setup, then Jobs from stdin until its end; answer on stdout."""
     _end_with_parent()
-    os.nice(NICENESS)
     pipe_in, pipe_out = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the frames
-    sys.setrecursionlimit(RECURSION_LIMIT)
     decoder = msgspec.msgpack.Decoder(ToCompiler)
     vocabulary: Vocabulary | None = None
     while (data := read_frame(pipe_in)) is not None:
@@ -43,21 +41,22 @@ def main() -> None:
         if isinstance(message, Setup):
             vocabulary = _set_up(message)
             _send(pipe_out, Started())
+            if not select.select([pipe_in], [], [], WARM_AFTER_SECONDS)[0]:
+                threading.Thread(target=_warm_xgrammar, args=(vocabulary,), daemon=True).start()
         elif vocabulary is not None:
             _send(pipe_out, _compile(message, vocabulary))
 
 
 def _set_up(setup: Setup) -> Vocabulary:
-    """Load the vocabulary and whatever the engines keep of it, so that no request waits for that."""
+    """Load the vocabulary and what llguidance, the engine that is used most, keeps of it."""
     vocabulary = vocabulary_of(load_tokenizer(Path(setup.model_path)))
     compile_constraint(Constraint("json_object", engine="llguidance"), vocabulary)
     _limit_memory(setup.memory_bytes)
-    # xgrammar's import takes seconds; until it is over, what needs xgrammar waits for it, and nothing else does.
-    threading.Thread(target=_warm_xgrammar, args=(vocabulary,), daemon=True).start()
     return vocabulary
 
 
 def _warm_xgrammar(vocabulary: Vocabulary) -> None:
+    """Its import takes seconds; what needs xgrammar meanwhile waits for that, and nothing else does."""
     with contextlib.suppress(Exception):  # whoever needs it will see what is wrong
         compile_constraint(Constraint("json_object", engine="xgrammar"), vocabulary)
 
@@ -93,7 +92,7 @@ def _limit_memory(more: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Native code does not see the end of a pipe; a signal ends it. (Elsewhere than on Linux it ends once it returns.)"""
+    """Native code does not see the end of a pipe; a signal ends it (on Linux; elsewhere it ends once it returns)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the front's to handle
     parent = os.getppid()
     if sys.platform == "linux":

@@ -15,6 +15,7 @@ import numpy as np
 from ..runtime.errors import TemplateError
 from ..runtime.text.chat_template import ChatTemplate
 from ..runtime.text.tokenizer import Fragment, Tokenizer
+from ..runtime.text.tool_formats import ToolFormat, with_tools_shown
 from .errors import InvalidRequest
 from .messages import Chat, Submit, TokenizedRequest, pack_ids
 
@@ -43,9 +44,13 @@ class Encoded:
 class PromptEncoder:
     """Encodes requests for one model. For one thread: tokenizers are not safe to share."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate | None, tool_format: ToolFormat | None = None
+    ) -> None:
+        """tool_format: how tools are shown where the template cannot."""
         self._tokenizer = tokenizer
         self._template = template
+        self._tool_format = tool_format
         self._longest_token = max(1, *(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)))
 
     def encode(self, submit: Submit, max_context: int) -> Encoded:
@@ -90,9 +95,13 @@ class PromptEncoder:
     def _render_chat(self, chat: Chat) -> list[Fragment]:
         if self._template is None:
             raise InvalidRequest("This model has no chat template; send a prompt instead of messages.", "messages")
+        messages = chat.messages
+        if self._tool_format is not None:
+            source = self._tokenizer.chat_template or ""
+            messages = with_tools_shown(self._tool_format, messages, chat.tools, source)
         try:
             return self._template.render(
-                chat.messages,
+                messages,
                 tools=chat.tools,
                 add_generation_prompt=chat.add_generation_prompt,
                 continue_final_message=chat.continue_final_message,

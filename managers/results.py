@@ -6,11 +6,33 @@ from collections.abc import AsyncIterable
 
 import msgspec
 
-from .messages import Alternative, Finish, TextChunk, TokenLogprob
+from ..constrained.spec import Unenforced
+from .messages import Alternative, Effort, Finish, TextChunk, TokenLogprob, ToolCallPiece
 
-__all__ = ["Alternative", "Completion", "Finish", "Generation", "Score", "TextChunk", "TokenLogprob", "collect"]
+__all__ = [
+    "Alternative",
+    "Completion",
+    "Effort",
+    "Finish",
+    "Generation",
+    "Score",
+    "TextChunk",
+    "TokenLogprob",
+    "ToolCall",
+    "ToolCallPiece",
+    "Unenforced",
+    "collect",
+]
 
 _REPR_CHARACTERS = 60
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call that a completion makes. arguments: JSON text (cut short where the completion is)."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 class Completion(msgspec.Struct, kw_only=True):
@@ -21,6 +43,9 @@ class Completion(msgspec.Struct, kw_only=True):
     (None where not, or where nothing was generated). prompt_logprobs:
     of the prompt's tokens from `logprob_start` on, where wanted; of the continuation's tokens for a scoring request.
     cached_tokens: how many prompt tokens earlier work had computed.
+    tool_calls: where the request may call tools; `text` is then the text around the calls, and token_ids and logprobs
+    have the calls' tokens too. effort: what it took; None where a stop string ended it. relaxed: what the request's
+    constraint names but does not enforce, as `strict=False` allowed (with the first sample).
     """
 
     index: int
@@ -32,10 +57,13 @@ class Completion(msgspec.Struct, kw_only=True):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    tool_calls: list[ToolCall] = []
+    effort: Effort | None = None
+    relaxed: list[Unenforced] = []
 
     @property
     def finish_reason(self) -> str:
-        """ "stop" or "length"."""
+        """ "stop", "length" or "tool_calls"."""
         return self.finish.reason
 
 
@@ -73,6 +101,18 @@ class Generation(msgspec.Struct, kw_only=True):
     @property
     def prompt_logprobs(self) -> list[TokenLogprob] | None:
         return self.completions[0].prompt_logprobs
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        return self.completions[0].tool_calls
+
+    @property
+    def effort(self) -> Effort | None:
+        return self.completions[0].effort
+
+    @property
+    def relaxed(self) -> list[Unenforced]:
+        return self.completions[0].relaxed
 
     @property
     def prompt_tokens(self) -> int:
@@ -129,4 +169,17 @@ def _joined(chunks: list[TextChunk]) -> Completion:
         prompt_tokens=last.prompt_tokens,
         cached_tokens=last.cached_tokens,
         completion_tokens=last.completion_tokens,
+        tool_calls=_tool_calls([piece for chunk in chunks for piece in chunk.tool_calls]),
+        effort=last.effort,
+        relaxed=[each for chunk in chunks for each in chunk.relaxed],
     )
+
+
+def _tool_calls(pieces: list[ToolCallPiece]) -> list[ToolCall]:
+    calls: list[ToolCall] = []
+    for piece in pieces:
+        if piece.id:
+            calls.append(ToolCall(piece.id, piece.name, ""))
+        last = calls[-1]
+        calls[-1] = ToolCall(last.id, last.name, last.arguments + piece.arguments)
+    return calls

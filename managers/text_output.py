@@ -5,10 +5,14 @@ Joined, the texts of a sample's chunks are its completion; text once given out i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ..constrained.spec import Unenforced
 from ..runtime.text.detokenizer import Detokenizer, StopMatcher
 from ..runtime.text.tokenizer import Tokenizer
-from .messages import Alternative, Finish, Submit, TextChunk, TokenChunk, TokenLogprob, TopLogprobs
+from .messages import Alternative, Finish, Submit, TextChunk, TokenChunk, TokenLogprob, ToolCallPiece, TopLogprobs
 from .prompt_encoding import Sequence
+from .tool_calling import CallOutput
 
 _NO_TOP = TopLogprobs([], [])
 
@@ -20,7 +24,17 @@ class SampleOutput:
     has no text, unless `include_stop`. Stop strings are looked for in the text after the first `min_tokens` tokens.
     """
 
-    def __init__(self, tokenizer: Tokenizer, submit: Submit, index: int, sequence: Sequence, prompt_text: str) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        submit: Submit,
+        index: int,
+        sequence: Sequence,
+        prompt_text: str,
+        calls: CallOutput | None = None,
+        relaxed: Iterable[Unenforced] = (),
+    ) -> None:
+        """calls: where tools may be called. relaxed: what the first chunk is to say of the constraint."""
         self._tokenizer = tokenizer
         self._submit = submit
         self._index = index
@@ -28,6 +42,8 @@ class SampleOutput:
         self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=submit.skip_special_tokens)
         self._matcher = StopMatcher(submit.stop)
         self._pending_text = prompt_text
+        self._calls = calls
+        self._relaxed = list(relaxed)
         self._prompt_logprobs_due = sequence.score_start is not None
         self._count = 0
         self.finished = False
@@ -49,6 +65,10 @@ class SampleOutput:
             emitted, finish = self._end(chunk.finish)
             text += emitted
         self.finished = finish is not None
+        pieces: list[ToolCallPiece] = []
+        if self._calls is not None:
+            text, pieces, finish = self._calls.take(text, finish)
+        relaxed, self._relaxed = self._relaxed, []
         return TextChunk(
             request_id=chunk.request_id,
             index=self._index,
@@ -63,6 +83,9 @@ class SampleOutput:
             ],
             prompt_logprobs=self._prompt_logprobs(chunk),
             finish=finish,
+            effort=chunk.effort,
+            relaxed=relaxed,
+            tool_calls=pieces,
         )
 
     def _ends_without_text(self, token_id: int, taken: int, chunk: TokenChunk) -> bool:

@@ -12,10 +12,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
+
+from ..constrained.spec import Compiled
 from ..runtime.text.chat_template import ChatTemplate
 from ..runtime.text.tokenizer import Tokenizer, load_tokenizer
+from ..runtime.text.tool_formats import ToolFormat, tool_format
 from .child import Child, run_child
 from .errors import InvalidRequest
+from .grammar_service import GrammarService, Refused
 from .logs import start_logging
 from .messages import (
     Abort,
@@ -33,8 +38,10 @@ from .messages import (
 )
 from .prompt_encoding import Encoded, PromptEncoder, encoding_work
 from .text_output import SampleOutput
+from .tool_calling import CallOutput, calls_tools, constraint_of
 from .wire import AsyncInbox, Outbox
 
+WARM_AFTER_SECONDS = 1.0  # once requests can come; an engine that ends before that has no use for it
 LONG_WORK = 20_000  # bytes; encoding this many takes some milliseconds
 
 
@@ -45,8 +52,9 @@ class _Lane:
     where text must not become control tokens. (Looking up a token's bytes is.)
     """
 
-    def __init__(self, name: str, tokenizer: Callable[[], Tokenizer]) -> None:
-        """tokenizer: called in the thread, when the first request comes."""
+    def __init__(self, name: str, tokenizer: Callable[[], Tokenizer], style: ToolFormat | None) -> None:
+        """tokenizer: called in the thread, when the first request comes. style: of tools and their calls."""
+        self._style = style
         self._thread = ThreadPoolExecutor(1, name)
         self._make_tokenizer = tokenizer
         self._encoder: PromptEncoder | None = None
@@ -68,20 +76,24 @@ class _Lane:
         if self._encoder is None:
             tokenizer = self._make_tokenizer()
             source = tokenizer.chat_template
-            self._encoder = PromptEncoder(tokenizer, ChatTemplate(source, tokenizer) if source else None)
+            self._encoder = PromptEncoder(tokenizer, ChatTemplate(source, tokenizer) if source else None, self._style)
         return self._encoder
 
 
 class TokenizerProcess:
     """Joins a model's text handling to the sockets. All sending happens in the event loop's thread."""
 
-    def __init__(self, child: Child, model_path: Path) -> None:
+    def __init__(self, child: Child, model_path: Path, tool_style: str = "auto") -> None:
+        """tool_style: the name of a tool format; "auto" asks the model's chat template."""
         self._child = child
         self._tokenizer = load_tokenizer(model_path)
         self.vocab_size = self._tokenizer.vocab_size
         self._scheduler = Outbox(child.link, "scheduler")
-        self._short = _Lane("short", lambda: self._tokenizer)
-        self._long = _Lane("long", lambda: load_tokenizer(model_path))
+        self._style = tool_format(tool_style, self._tokenizer.chat_template)
+        self._short = _Lane("short", lambda: self._tokenizer, self._style)
+        self._long = _Lane("long", lambda: load_tokenizer(model_path), self._style)
+        self._grammars = GrammarService(model_path)
+        self._warming: asyncio.Task[None] | None = None
         self._max_context = 0
         self._encoding: dict[str, asyncio.Task[None]] = {}
         self._rendering: set[asyncio.Task[None]] = set()
@@ -106,7 +118,10 @@ class TokenizerProcess:
                         self._answer(chunk)
                 case Limits():
                     self._max_context = message.max_context
+                    if self._warming is None:
+                        self._warming = asyncio.create_task(self._warm_grammars())
                 case Shutdown():
+                    await self._grammars.close()
                     return
                 case ConfigureTokenizer():
                     self._child.log.warning("configured a second time; ignored")
@@ -118,7 +133,8 @@ class TokenizerProcess:
         """Encode, then hand the sequences on, unless the request was aborted meanwhile (which cancels this task)."""
         try:
             lane = self._long if encoding_work(submit) > LONG_WORK else self._short
-            self._open_samples(await lane.encode(submit, self._max_context))
+            encoded = await lane.encode(submit, self._max_context)
+            self._open_samples(encoded, await self._compiled(submit))
         except InvalidRequest as error:
             self._child.front.send(Rejected(submit.request_id, "invalid", str(error), error.field))
         except Exception as error:
@@ -129,14 +145,39 @@ class TokenizerProcess:
             if self._encoding.get(submit.request_id) is asyncio.current_task():
                 del self._encoding[submit.request_id]
 
-    def _open_samples(self, encoded: Encoded) -> None:
+    async def _compiled(self, submit: Submit) -> Compiled | None:
+        """The constraint of a request. Raises InvalidRequest."""
+        constraint = constraint_of(submit, self._style)
+        if constraint is None:
+            return None
+        try:
+            return await self._grammars.compile(constraint)
+        except Refused as error:
+            field = "tools" if calls_tools(submit) else constraint.kind
+            text = str(error) if str(error).endswith(".") else f"{error}."
+            raise InvalidRequest(f"{field}: {text}", field) from None
+
+    async def _warm_grammars(self) -> None:
+        await asyncio.sleep(WARM_AFTER_SECONDS)
+        await self._grammars.warm()
+
+    def _open_samples(self, encoded: Encoded, grammar: Compiled | None) -> None:
         submit = encoded.submit
+        relaxed = grammar.relaxed if grammar is not None else []
         self._open[submit.request_id] = {
-            i: SampleOutput(self._tokenizer, submit, i, sequence, encoded.prompt_text)
+            i: SampleOutput(
+                self._tokenizer,
+                submit,
+                i,
+                sequence,
+                encoded.prompt_text,
+                CallOutput(self._style, submit) if self._style is not None and calls_tools(submit) else None,
+                relaxed if i == 0 else (),
+            )
             for i, sequence in enumerate(encoded.sequences)
         }
         for request in encoded.requests:
-            self._scheduler.send(request)
+            self._scheduler.send(msgspec.structs.replace(request, grammar=grammar))
 
     async def _render(self, call: RenderCall) -> None:
         try:
@@ -193,7 +234,7 @@ async def serve(child: Child) -> None:
             return
     start_logging(child.role, message.log_level)
     started = time.perf_counter()
-    process = TokenizerProcess(child, Path(message.model_path))
+    process = TokenizerProcess(child, Path(message.model_path), message.tool_format)
     child.ready({"load": time.perf_counter() - started}, vocab_size=process.vocab_size)
     await process.run(inbox)
 

@@ -8,7 +8,7 @@ A row's logits go through these steps, in this order:
    positive logits are divided by it, others multiplied;
 2. presence and frequency penalty over the completion (OpenAI): logit - presence * (count > 0) - frequency * count;
 3. logit bias, added;
-4. until `min_tokens` are generated, the stop ids are excluded; so is, at every position, what the row's bitmask forbids;
+4. until `min_tokens` are generated, the stop ids are excluded; what the row's bitmask forbids always is;
 5. temperature 0 takes the largest logit (the lowest id of equals); else logits are divided by the temperature;
 6. top-k, then top-p over what is left (the fewest most likely tokens whose share reaches top_p), then min-p (a token
    needs min_p times the likeliest one's probability). Tokens exactly as likely as the last one kept are kept too;
@@ -77,8 +77,8 @@ def sample(
     """Chooses a token for each row and records it in the row's state.
 
     logits: float32 [rows, vocab], left as they are. positions [rows]: the index, in its sequence, of the token being
-    chosen. bitmasks: int32 [rows, ceil(vocab / 32)], or None where every token is allowed everywhere; token t is allowed
-    where bit t % 32 of word t // 32 is set. kernels: what chooses instead of torch's operations, by the same definition.
+    chosen. bitmasks: int32 [rows, ceil(vocab / 32)], or None where all rows may take every token; token t is allowed
+    where bit t % 32 of word t // 32 is set. kernels: they choose instead of torch's operations, by the same definition.
     Raises ValueError for arrays of other shapes.
     """
     rows, vocab = logits.shape

@@ -11,7 +11,7 @@ from ..vocabulary import Vocabulary
 
 
 class Matcher(ABC):
-    """Where one completion stands in its grammar. End tokens are never given to it: `may_end` says what they would do."""
+    """Where one completion stands in its grammar. End tokens are never given to it: `may_end` stands for them."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -21,7 +21,7 @@ class Matcher(ABC):
     def mask(self) -> np.ndarray:
         """Which tokens may come next, int32 [words]; end tokens where the completion may end here.
 
-        To be read only, and only until the matcher moves. All zeros where the grammar leads nowhere, and after an error.
+        To be read only, and only until the matcher moves. All zeros where no token can follow, and after an error.
         """
         if not self._is_filled:
             self._fill(self._row)

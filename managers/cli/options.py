@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..config import ATTENTION_BACKENDS, DTYPES, LOG_LEVELS, QUANTIZATIONS, SCHEDULES, EngineConfig
+from ..config import ATTENTION_BACKENDS, DTYPES, LOG_LEVELS, QUANTIZATIONS, SCHEDULES, TOOL_STYLES, EngineConfig
 from ..errors import ConfigError
 
 DEFAULT_HOST = "127.0.0.1"
@@ -29,6 +29,7 @@ def add_model_options(parser: argparse.ArgumentParser, log_level: str) -> None:
     _option(group, "quantize", None, "quantize unquantized weights when loading them", QUANTIZATIONS)
     _option(group, "dtype", None, "type of the weights and of the arithmetic", DTYPES)
     _option(group, "kv_dtype", None, "type of the KV pool", DTYPES)
+    _option(group, "tool_format", None, "how the model writes tool calls; auto: as its template shows", TOOL_STYLES)
     group.add_argument(
         "--log-level",
         choices=LOG_LEVELS,

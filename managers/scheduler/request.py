@@ -164,9 +164,9 @@ class Request:
         self.produced -= count
         del self._logprobs[max(self.produced - self._sent, 0) :]
 
-    def note_pass(self, drafted: int, accepted: int, forced: int) -> None:
-        """Count a step that computed completion tokens, and what came of it."""
-        self._passes += 1
+    def note_step(self, drafted: int, accepted: int, forced: int, *, is_pass: bool) -> None:
+        """Count what came of a step; `is_pass`: it computed completion tokens."""
+        self._passes += is_pass
         self._drafted += drafted
         self._accepted += accepted
         self._forced += forced

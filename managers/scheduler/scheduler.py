@@ -384,8 +384,7 @@ class Scheduler:
         forced = gain.guided.forced if gain.guided is not None else 0
         if drafted:
             request.drafting.learn(drafted, accepted)
-        if entry.start >= request.prompt_length:
-            request.note_pass(drafted, accepted, forced)
+        request.note_step(drafted, accepted, forced, is_pass=entry.start >= request.prompt_length)
         self.counters.generated_tokens += taken
         self.counters.drafted_tokens += drafted
         self.counters.accepted_tokens += accepted

@@ -12,9 +12,10 @@ from ..messages import Alternative, Finish, TextChunk, TokenLogprob
 from ..params import GenerateRequest, ScoreRequest, score_to_submit, to_submit
 from ..results import Completion, Score
 from .events import stream_events
+from .extension import Relaxed, relaxed_of
 from .responses import json_response
 from .state import STATE
-from .usage import Usage
+from .usage import EffortCounts, Usage, effort_counts
 from .work import Work
 
 
@@ -48,8 +49,21 @@ class Token(msgspec.Struct, frozen=True):
     top: list[TopToken]
 
 
+class Call(msgspec.Struct, frozen=True):
+    """A tool call, whole or (in a stream) what is new of it: then id and name come with its first piece only."""
+
+    index: int
+    id: str | None
+    name: str | None
+    arguments: str
+
+
 class Choice(msgspec.Struct, frozen=True):
-    """One sample, whole or (in a stream) what is new of it. matched_stop: the stop string or token id that ended it."""
+    """One sample, whole or (in a stream) what is new of it. matched_stop: the stop string or token id that ended it.
+
+    effort: what the sample took, once it has ended (null where a stop string ended it). relaxed: what the constraint
+    names but does not enforce, said with the first of the sample of index 0.
+    """
 
     index: int
     text: str
@@ -58,6 +72,9 @@ class Choice(msgspec.Struct, frozen=True):
     matched_stop: int | str | None
     logprobs: list[Token] | None
     prompt_logprobs: list[Token] | None
+    tool_calls: list[Call]
+    effort: EffortCounts | None
+    relaxed: list[Relaxed]
 
 
 class GenerateAnswer(msgspec.Struct, frozen=True):
@@ -128,6 +145,9 @@ def _choice(completion: Completion) -> Choice:
         completion.finish.matched,
         _tokens(completion.logprobs),
         _tokens(completion.prompt_logprobs),
+        [Call(i, each.id, each.name, each.arguments) for i, each in enumerate(completion.tool_calls)],
+        None if completion.effort is None else effort_counts(completion.effort),
+        relaxed_of(completion.relaxed),
     )
 
 
@@ -141,6 +161,9 @@ def _chunk_choice(chunk: TextChunk) -> Choice:
         finish.matched,
         _tokens(chunk.logprobs or None),
         _tokens(chunk.prompt_logprobs),
+        [Call(each.index, each.id or None, each.name or None, each.arguments) for each in chunk.tool_calls],
+        None if chunk.effort is None else effort_counts(chunk.effort),
+        relaxed_of(chunk.relaxed),
     )
 
 

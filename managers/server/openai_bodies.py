@@ -5,12 +5,14 @@ A field of OpenAI's that asks for something Sapwood does not do is refused by it
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from ..constraints import KINDS, OPTIONS
 from ..errors import InvalidRequest
 from ..params import MAX_NAME, GenerateRequest
+from .response_format import FIELD, constraint_fields
 
 COMPLETION_MAX_TOKENS = 16  # OpenAI's own default for this endpoint
 MAX_PROMPTS = 1024
@@ -36,6 +38,8 @@ _SHARED = (
     "allow_control_tokens",
     "cache_salt",
     "priority",
+    *KINDS,
+    *OPTIONS,
 )
 
 
@@ -75,6 +79,25 @@ class SharedFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     priority: int | None = None
     request_id: str | None = None
 
+    response_format: dict[str, Any] | None = None
+    json_schema: dict[str, Any] | bool | str | None = None
+    json_object: bool | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    choice: list[str] | None = None
+    structural_tag: dict[str, Any] | None = None
+    strict: bool | None = None
+    grammar_engine: Literal["auto", "llguidance", "xgrammar"] | None = None
+    max_whitespace: int | None = None
+    max_string: int | None = None
+
+    @property
+    def constrained(self) -> bool:
+        """Whether something constrains the completion."""
+        return bool(constraint_fields(self.response_format)) or any(
+            getattr(self, kind) not in (None, False) for kind in KINDS
+        )
+
     @property
     def include_usage(self) -> bool:
         """Whether a stream ends with a chunk of counts. Raises InvalidRequest where there is no stream."""
@@ -88,7 +111,7 @@ class SharedFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     def names(self) -> dict[str, str]:
         """Fields of GenerateRequest that have another name in this body."""
-        raise NotImplementedError
+        return dict.fromkeys(constraint_fields(self.response_format).keys() & {*KINDS}, FIELD)
 
     def shared(self) -> dict[str, Any]:
         """The fields that pass on as they are; null ones are left to their defaults."""
@@ -96,7 +119,18 @@ class SharedFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             raise InvalidRequest(f"user may have {MAX_NAME} characters at most, not {len(self.user)}.", "user")
         given = {name: getattr(self, name) for name in _SHARED}
         given["logit_bias"] = self.logit_bias
-        return {name: value for name, value in given.items() if value is not None}
+        fields = {name: value for name, value in given.items() if value is not None}
+        return {**fields, **self._formatted(fields)}
+
+    def _formatted(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """What `response_format` adds to these fields; it excludes the native ones."""
+        formatted = constraint_fields(self.response_format)
+        native = next((kind for kind in KINDS if kind in fields), None)
+        if formatted and native is not None:
+            raise InvalidRequest(f"Give one of {FIELD} and {native}, not both.", native)
+        if "strict" in formatted and "strict" in fields:
+            raise InvalidRequest(f"Give strict once: in {FIELD}, or beside it.", "strict")
+        return formatted
 
 
 class CompletionBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
@@ -123,7 +157,7 @@ class CompletionBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
         return [GenerateRequest(prompt=prompt, **fields) for prompt in _prompts(self.prompt)]
 
     def names(self) -> dict[str, str]:
-        return {"prompt_logprobs": "logprobs"}
+        return {"prompt_logprobs": "logprobs", **super().names()}
 
 
 class ChatBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
@@ -133,9 +167,9 @@ class ChatBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    response_format: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     modalities: list[str] | None = None
     store: bool | None = None
     service_tier: str | None = None
@@ -147,7 +181,6 @@ class ChatBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
     function_call: Any = None
     functions: Any = None
     metadata: Any = None
-    parallel_tool_calls: Any = None
     prediction: Any = None
     prompt_cache_key: Any = None
     prompt_cache_retention: Any = None
@@ -159,13 +192,14 @@ class ChatBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
     def requests(self) -> list[GenerateRequest]:
         """The one native request that this conversation is. Raises InvalidRequest naming the field."""
         _refuse_unsupported(self)
-        _check_tools(self)
         fields = self.shared()
         if self.max_completion_tokens is not None and self.max_tokens is not None:
             raise InvalidRequest("Give max_completion_tokens or max_tokens, not both.", "max_tokens")
         fields["max_tokens"] = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         fields["logprobs"] = self._logprobs()
         fields["tools"] = self.tools or None
+        fields["tool_choice"] = self.tool_choice
+        fields["parallel_tool_calls"] = self.parallel_tool_calls
         fields["add_generation_prompt"] = self.add_generation_prompt
         fields["continue_final_message"] = bool(self.continue_final_message)
         fields["template_kwargs"] = self.chat_template_kwargs or {}
@@ -173,7 +207,11 @@ class ChatBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
 
     def names(self) -> dict[str, str]:
         completion = {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
-        return {"template_kwargs": "chat_template_kwargs", **completion}
+        return {"template_kwargs": "chat_template_kwargs", **completion, **super().names()}
+
+    @property
+    def constrained(self) -> bool:
+        return super().constrained or (bool(self.tools) and self.tool_choice != "none")
 
     def _logprobs(self) -> int | None:
         top = self.top_logprobs
@@ -217,7 +255,6 @@ _UNSUPPORTED = {
     "function_call": "function_call is not supported; it was replaced by tool_choice",
     "functions": "functions is not supported; it was replaced by tools",
     "metadata": "metadata is not supported; nothing is stored",
-    "parallel_tool_calls": "parallel_tool_calls is not supported yet",
     "prediction": "prediction is not supported",
     "prompt_cache_key": "prompt_cache_key is not supported; prefixes are shared anyway, unless cache_salt differs",
     "prompt_cache_retention": "prompt_cache_retention is not supported",
@@ -238,23 +275,7 @@ def _refuse_unsupported(body: ChatBody) -> None:
         raise InvalidRequest("store is not supported; nothing is stored.", "store")
     if body.service_tier not in (None, "auto", "default"):
         raise InvalidRequest("service_tier may only be 'auto' or 'default'.", "service_tier")
-    if body.response_format not in (None, {"type": "text"}):
-        kind = (body.response_format or {}).get("type")
-        raise InvalidRequest(
-            f'response_format of type {kind!r} is not supported yet; allowed is {{"type": "text"}}.', "response_format"
-        )
     for i, message in enumerate(body.messages):
         for key in ("function_call", "audio"):
             if message.get(key) is not None:
                 raise InvalidRequest(f"messages[{i}].{key} is not supported.", f"messages[{i}].{key}")
-
-
-def _check_tools(body: ChatBody) -> None:
-    """Tools are shown to the model, but its calls are not parsed yet; so they need tool_choice "none"."""
-    if body.tool_choice not in (None, "none", "auto"):
-        raise InvalidRequest("tool_choice must be 'none'; calling tools is not supported yet.", "tool_choice")
-    if body.tools and body.tool_choice != "none":
-        raise InvalidRequest(
-            "tools need tool_choice 'none' (they are then shown to the model); calling tools is not supported yet.",
-            "tool_choice",
-        )

@@ -7,8 +7,9 @@ import time
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..messages import Alternative, TextChunk, TokenLogprob
+from ..messages import Alternative, TextChunk, TokenLogprob, ToolCallPiece
 from ..results import Completion
+from .extension import Extension, Extensions
 from .openai_bodies import ChatBody
 from .token_names import token_name
 from .usage import Usage
@@ -30,16 +31,41 @@ class ChatToken(msgspec.Struct, frozen=True):
 
 
 class ChatLogprobs(msgspec.Struct, frozen=True):
-    """One entry for each token of the completion."""
+    """One entry for each token of the completion, those that make up its tool calls included."""
 
     content: list[ChatToken]
     refusal: None = None
 
 
+class CalledFunction(msgspec.Struct, frozen=True):
+    """arguments: JSON text; in a stream, a piece of it, and the name comes with the first one only."""
+
+    arguments: str
+    name: str | UnsetType = UNSET
+
+
+class ChatToolCall(msgspec.Struct, frozen=True):
+    id: str
+    function: CalledFunction
+    type: str = "function"
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True):
+    """What is new of the call with this number; its id, type and name come first, and once."""
+
+    index: int
+    function: CalledFunction
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+
+
 class ChatMessage(msgspec.Struct, frozen=True):
+    """`content` is null where there is nothing but tool calls."""
+
     role: str
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[ChatToolCall] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct, frozen=True):
@@ -50,7 +76,7 @@ class ChatChoice(msgspec.Struct, frozen=True):
 
 
 class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A completion that is not streamed."""
+    """A completion that is not streamed. `sapwood` is there where the request has a constraint."""
 
     id: str
     object: str = "chat.completion"
@@ -58,11 +84,13 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    sapwood: Extension | UnsetType = UNSET
 
 
 class ChatDelta(msgspec.Struct, frozen=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class ChatDeltaChoice(msgspec.Struct, frozen=True):
@@ -75,7 +103,7 @@ class ChatDeltaChoice(msgspec.Struct, frozen=True):
 
 
 class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a stream. `usage` is absent, unless the caller wanted it at the end."""
+    """One event of a stream. `usage` is absent, unless the caller wanted it at the end; `sapwood` comes once."""
 
     id: str
     object: str = "chat.completion.chunk"
@@ -83,6 +111,7 @@ class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatDeltaChoice]
     usage: Usage | UnsetType | None = UNSET
+    sapwood: Extension | UnsetType = UNSET
 
 
 class ChatAnswers:
@@ -95,22 +124,31 @@ class ChatAnswers:
         self._id = request_id
         self._created = int(time.time())
         self._begun: set[int] = set()
+        self._extensions = Extensions(body.constrained)
 
     def whole(self, completions: list[list[Completion]], usage: Usage) -> ChatAnswer:
         """The answer that is not streamed."""
         choices = [self._choice(each) for each in completions[0]]
-        return ChatAnswer(id=self._id, created=self._created, model=self._model, choices=choices, usage=usage)
+        extension = self._extensions.next(completions[0][0].relaxed)
+        return ChatAnswer(
+            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage, sapwood=extension
+        )
 
     def events(self, _prompt: int, chunk: TextChunk) -> list[bytes]:
         """The events that a chunk becomes: the role before a choice's first text, and then what there is to say."""
         events = []
         if chunk.index not in self._begun:
             self._begun.add(chunk.index)
-            events.append(self._event(chunk.index, ChatDelta(role="assistant", content="")))
-        if chunk.text or chunk.finish or chunk.logprobs:
-            delta = ChatDelta(content=chunk.text) if chunk.text else ChatDelta()
+            extension = self._extensions.next(chunk.relaxed) if chunk.index == 0 else UNSET
+            opening = ChatDeltaChoice(chunk.index, ChatDelta(role="assistant", content=""), None, None)
+            events.append(msgspec.json.encode(self._chunk([opening], self._no_usage, extension)))
+        if chunk.text or chunk.finish or chunk.logprobs or chunk.tool_calls:
+            delta = ChatDelta(
+                content=chunk.text or UNSET, tool_calls=[_call_delta(each) for each in chunk.tool_calls] or UNSET
+            )
             logprobs = _chat_logprobs(chunk.logprobs) if self._logprobs else None
-            events.append(self._event(chunk.index, delta, logprobs, chunk.finish.reason if chunk.finish else None))
+            choice = ChatDeltaChoice(chunk.index, delta, logprobs, chunk.finish.reason if chunk.finish else None)
+            events.append(msgspec.json.encode(self._chunk([choice], self._no_usage)))
         return events
 
     def usage_event(self, usage: Usage) -> bytes:
@@ -119,18 +157,26 @@ class ChatAnswers:
 
     def _choice(self, completion: Completion) -> ChatChoice:
         logprobs = _chat_logprobs(completion.logprobs or []) if self._logprobs else None
-        message = ChatMessage("assistant", completion.text)
+        calls = [ChatToolCall(each.id, CalledFunction(each.arguments, each.name)) for each in completion.tool_calls]
+        content = completion.text or (None if calls else "")
+        message = ChatMessage("assistant", content, tool_calls=calls or UNSET)
         return ChatChoice(completion.index, message, logprobs, completion.finish_reason)
 
-    def _event(
-        self, index: int, delta: ChatDelta, logprobs: ChatLogprobs | None = None, finish_reason: str | None = None
-    ) -> bytes:
-        return msgspec.json.encode(
-            self._chunk([ChatDeltaChoice(index, delta, logprobs, finish_reason)], self._no_usage)
+    def _chunk(
+        self,
+        choices: list[ChatDeltaChoice],
+        usage: Usage | UnsetType | None,
+        extension: Extension | UnsetType = UNSET,
+    ) -> ChatChunk:
+        return ChatChunk(
+            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage, sapwood=extension
         )
 
-    def _chunk(self, choices: list[ChatDeltaChoice], usage: Usage | UnsetType | None) -> ChatChunk:
-        return ChatChunk(id=self._id, created=self._created, model=self._model, choices=choices, usage=usage)
+
+def _call_delta(piece: ToolCallPiece) -> ToolCallDelta:
+    if not piece.id:
+        return ToolCallDelta(piece.index, CalledFunction(piece.arguments))
+    return ToolCallDelta(piece.index, CalledFunction(piece.arguments, piece.name), piece.id, "function")
 
 
 def _chat_logprobs(tokens: list[TokenLogprob]) -> ChatLogprobs:

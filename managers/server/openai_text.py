@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from ..messages import TextChunk, TokenLogprob
 from ..results import Completion
+from .extension import Extension, Extensions
 from .openai_bodies import CompletionBody
 from .token_names import token_name
 from .usage import Usage
@@ -35,7 +36,10 @@ class TextChoice(msgspec.Struct, frozen=True):
 
 
 class TextAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A completion or a chunk of one. In a stream `usage` is absent, unless the caller wanted it at the end."""
+    """A completion or a chunk of one. In a stream `usage` is absent, unless the caller wanted it at the end.
+
+    `sapwood` is there where the request has a constraint; in a stream, in the first chunk.
+    """
 
     id: str
     object: str = "text_completion"
@@ -43,6 +47,7 @@ class TextAnswer(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     choices: list[TextChoice]
     usage: Usage | UnsetType | None = UNSET
+    sapwood: Extension | UnsetType = UNSET
 
 
 class TextAnswers:
@@ -50,6 +55,7 @@ class TextAnswers:
 
     def __init__(self, body: CompletionBody, model: str, request_id: str) -> None:
         self._n = body.n or 1
+        self._extensions = Extensions(body.constrained)
         self._logprobs = body.logprobs is not None
         self._no_usage = None if body.include_usage else UNSET
         self._model = model
@@ -60,11 +66,11 @@ class TextAnswers:
     def whole(self, completions: list[list[Completion]], usage: Usage) -> TextAnswer:
         """The answer that is not streamed."""
         choices = [self._choice(i * self._n + each.index, each) for i, all_ in enumerate(completions) for each in all_]
-        return self._answer(choices, usage)
+        return self._answer(choices, usage, self._extensions.next(completions[0][0].relaxed))
 
     def events(self, prompt: int, chunk: TextChunk) -> list[bytes]:
         """The events that a chunk becomes; none where it has nothing to say yet."""
-        if not (chunk.text or chunk.finish or chunk.logprobs or chunk.prompt_logprobs):
+        if not (chunk.text or chunk.finish or chunk.logprobs or chunk.prompt_logprobs or chunk.relaxed):
             return []
         index = prompt * self._n + chunk.index
         logprobs = None
@@ -72,7 +78,8 @@ class TextAnswers:
             place = self._places.setdefault(index, _Place())
             logprobs = _text_logprobs(chunk.prompt_logprobs or [], chunk.logprobs, place)
         choice = TextChoice(index, chunk.text, logprobs, chunk.finish.reason if chunk.finish else None)
-        return [msgspec.json.encode(self._answer([choice], self._no_usage))]
+        extension = self._extensions.next(chunk.relaxed) if index == 0 else UNSET
+        return [msgspec.json.encode(self._answer([choice], self._no_usage, extension))]
 
     def usage_event(self, usage: Usage) -> bytes:
         """The event after the last choice has ended, for a caller who wanted the counts."""
@@ -84,8 +91,12 @@ class TextAnswers:
             logprobs = _text_logprobs(completion.prompt_logprobs or [], completion.logprobs or [], _Place())
         return TextChoice(index, completion.text, logprobs, completion.finish_reason)
 
-    def _answer(self, choices: list[TextChoice], usage: Usage | UnsetType | None) -> TextAnswer:
-        return TextAnswer(id=self._id, created=self._created, model=self._model, choices=choices, usage=usage)
+    def _answer(
+        self, choices: list[TextChoice], usage: Usage | UnsetType | None, extension: Extension | UnsetType = UNSET
+    ) -> TextAnswer:
+        return TextAnswer(
+            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage, sapwood=extension
+        )
 
 
 class _Place:

@@ -14,12 +14,12 @@ from types import TracebackType
 from ...runtime.errors import SapwoodError
 from ..errors import InvalidRequest
 from ..logs import logger
-from ..messages import Submit, TextChunk
+from ..messages import Effort, Submit, TextChunk
 from ..results import Completion, collect
 from ..streams import RequestStream
 from .errors import answer_for
 from .state import ServerState
-from .usage import PromptDetails, Usage
+from .usage import PromptDetails, Usage, completion_details
 
 log = logger("server")
 
@@ -50,7 +50,8 @@ class Work:
         self._first: float | None = None
         self._last: dict[tuple[int, int], float] = {}
         self._prompts: dict[tuple[int, int], tuple[int, int]] = {}  # tokens, and how many of them were cached
-        self._generated: dict[tuple[int, int], int] = {}  # both by (number of the submit, index of the sample)
+        self._generated: dict[tuple[int, int], int] = {}  # all by (number of the submit, index of the sample)
+        self._efforts: dict[tuple[int, int], Effort] = {}
 
     async def __aenter__(self) -> Work:
         """Submit everything. Raises InvalidRequest, Overloaded or EngineDead, and then leaves nothing running."""
@@ -80,7 +81,8 @@ class Work:
         ]
         prompt, cached = sum(tokens for tokens, _ in counted), sum(cached for _, cached in counted)
         completion = sum(self._generated.values())
-        return Usage(prompt, completion, prompt + completion, PromptDetails(cached))
+        details = completion_details(self._efforts.values())
+        return Usage(prompt, completion, prompt + completion, PromptDetails(cached), details)
 
     async def completions(self) -> list[list[Completion]]:
         """Read everything to its end: for every prompt its samples. Raises the first error of any of them."""
@@ -138,6 +140,8 @@ class Work:
         sample = (number, chunk.index)
         self._prompts[sample] = (chunk.prompt_tokens, chunk.cached_tokens)
         self._generated[sample] = chunk.completion_tokens
+        if chunk.effort is not None:
+            self._efforts[sample] = chunk.effort
         if not chunk.token_ids:
             return
         now = time.perf_counter()

@@ -67,32 +67,45 @@ void load_values(const T* pool, const int32_t* slots, int64_t count, int64_t slo
   }
 }
 
-// Turns a row's scores into weights in place, `seen` of `width` (a multiple of 32) being visible, and updates its
-// maximum and sum. Returns the factor for what was accumulated before.
-inline float soften(float* scores, int64_t seen, int64_t width, float& maximum, float& sum) {
-  for (int64_t j = seen; j < width; ++j) scores[j] = -__builtin_inff();
-  F best[kVectors];
-  for (int v = 0; v < kVectors; ++v) best[v] = load(scores + v * kLanes);
-  for (int64_t j = kBlockColumns; j < width; j += kBlockColumns)
-    for (int v = 0; v < kVectors; ++v) best[v] = max(best[v], load(scores + j + v * kLanes));
-  const float block_max = max32(best);
-  const float new_max = block_max > maximum ? block_max : maximum;
-  F sums[kVectors];
-  for (int v = 0; v < kVectors; ++v) sums[v] = set1(0.0f);
-  for (int64_t j = 0; j < width; j += kBlockColumns)
-    for (int v = 0; v < kVectors; ++v) {
-      const F weight = exp_vector(sub(load(scores + j + v * kLanes), set1(new_max)));
-      store(scores + j + v * kLanes, weight);
-      sums[v] = add(sums[v], weight);
-    }
-  const float factor = new_max == maximum ? 1.0f : exp_scalar(maximum - new_max);
-  sum = sum * factor + sum32(sums);
-  maximum = new_max;
-  return factor;
-}
-
 inline void scale_row(float* row, float factor, int64_t dim) {
   for (int64_t d = 0; d < dim; d += kLanes) store(row + d, mul(load(row + d), set1(factor)));
+}
+
+// Turns the scores of rows [first, first + rows) into weights in place, and updates the rows' states: maximum, sum, and
+// the scale of the values. `width` (a multiple of 32) columns from key `start` on; each row sees its first ones. The
+// rows' reductions are independent of each other, so that they overlap.
+inline void soften(const AttentionTile& t, int64_t first, int64_t rows, int64_t start, int64_t width) {
+  constexpr int kPadded = (kRowsTogether + kLanes - 1) / kLanes * kLanes;
+  alignas(64) float before[kPadded] = {}, after[kPadded] = {}, factors[kPadded];
+  float* scores = t.scratch.scores;
+  for (int64_t r = 0; r < rows; ++r, scores += kKeyBlock) {
+    for (int64_t j = t.visible[first + r] - start; j < width; ++j) scores[j] = -__builtin_inff();
+    F best[kVectors];
+    for (int v = 0; v < kVectors; ++v) best[v] = load(scores + v * kLanes);
+    for (int64_t j = kBlockColumns; j < width; j += kBlockColumns)
+      for (int v = 0; v < kVectors; ++v) best[v] = max(best[v], load(scores + j + v * kLanes));
+    const float most = max32(best);
+    before[r] = *t.part.row(first + r).maximum;
+    after[r] = most > before[r] ? most : before[r];
+  }
+  for (int64_t r = 0; r < kPadded; r += kLanes)
+    store(factors + r, exp_vector(sub(load(before + r), load(after + r))));
+  scores = t.scratch.scores;
+  for (int64_t r = 0; r < rows; ++r, scores += kKeyBlock) {
+    F sums[kVectors];
+    for (int v = 0; v < kVectors; ++v) sums[v] = set1(0.0f);
+    for (int64_t j = 0; j < width; j += kBlockColumns)
+      for (int v = 0; v < kVectors; ++v) {
+        const F weight = exp_vector(sub(load(scores + j + v * kLanes), set1(after[r])));
+        store(scores + j + v * kLanes, weight);
+        sums[v] = add(sums[v], weight);
+      }
+    const RowState state = t.part.row(first + r);
+    const float factor = after[r] == before[r] ? 1.0f : factors[r];
+    *state.sum = *state.sum * factor + sum32(sums);
+    *state.maximum = after[r];
+    if (factor != 1.0f) scale_row(state.values, factor, t.dim);
+  }
 }
 
 // total += part, both states of a softmax over disjoint keys.
@@ -125,48 +138,43 @@ void merge_rows(const RowStates& total, const RowStates& part, int64_t rows, int
   }
 }
 
+// Fetches part `part` of `parts` of the keys, or values, that will be wanted next.
 template <class T>
-void fetch_rows(const void* pool, const UpcomingKeys& next, int64_t first, int64_t last, const AttentionTile& t) {
-  for (int64_t j = first; j < last && j < next.count; ++j) {
+void fetch_part(const void* pool, const UpcomingKeys& next, int64_t part, int64_t parts, const AttentionTile& t) {
+  const int64_t count = next.count < kKeyBlock ? next.count : kKeyBlock;
+  for (int64_t j = count * part / parts; j < count * (part + 1) / parts; ++j) {
     const char* row = reinterpret_cast<const char*>(static_cast<const T*>(pool) + next.slots[j] * t.slot_stride);
     for (int64_t byte = 0; byte < t.dim * static_cast<int64_t>(sizeof(T)); byte += 64) prefetch_far(row + byte);
   }
 }
 
-// One block of keys goes into the states of the rows that see any of it.
+// One block of keys goes into the states of the rows that see any of it: a few rows at a time, so that all that they
+// work with stays in the first level of cache.
 template <class T>
 void attend_block_of(const AttentionTile& t, int64_t block, const UpcomingKeys& next) {
   const int64_t dim = t.dim, start = block * kKeyBlock;
-  int64_t first = 0;  // rows are in order of position: the first ones may not see this block
-  while (first < t.rows && t.visible[first] <= start) ++first;
-  if (first == t.rows) return;
+  int64_t row = 0;  // rows are in order of position: the first ones may not see this block
+  while (row < t.rows && t.visible[row] <= start) ++row;
+  if (row == t.rows) return;
   const int64_t last_seen = t.visible[t.rows - 1] - start;
   const int64_t count = last_seen < kKeyBlock ? last_seen : kKeyBlock;
   const int64_t width = (count + kBlockColumns - 1) / kBlockColumns * kBlockColumns;
+  const int64_t key_vectors = (count + kTileColumns - 1) / kTileColumns * kTileVectors;
   const float* value_rows[kKeyBlock];
   load_keys(static_cast<const T*>(t.keys), t.slots + start, count, t.slot_stride, dim, t.scratch.keys);
   load_values(static_cast<const T*>(t.values), t.slots + start, count, t.slot_stride, dim, t.scratch.values,
               value_rows);
-  const int64_t rows = t.rows - first;
-  float* scores = t.scratch.scores + first * kKeyBlock;
-  for (int64_t j = 0; j < width; j += kBlockColumns) {
-    const int64_t left = count - j < kBlockColumns ? count - j : kBlockColumns;
-    fetch_rows<T>(next.keys, next, j, j + kBlockColumns, t);
-    products(rows, t.queries + first * dim, dim, PanelRows{t.scratch.keys + j * dim, dim * kTileColumns},
-             (left + kTileColumns - 1) / kTileColumns * kTileVectors, dim, scores + j, kKeyBlock, true);
-  }
-  for (int64_t r = first; r < t.rows; ++r) {
-    const RowState state = t.part.row(r);
-    const int64_t seen = t.visible[r] - start < count ? t.visible[r] - start : count;
-    const float factor = soften(t.scratch.scores + r * kKeyBlock, seen, width, *state.maximum, *state.sum);
-    if (factor != 1.0f) scale_row(state.values, factor, dim);
-  }
-  float* values = t.part.row(first).values;
-  for (int64_t d = 0; d < dim; d += kBlockColumns) {
-    const int64_t left = dim - d < kBlockColumns ? dim - d : kBlockColumns;
-    fetch_rows<T>(next.values, next, d * kKeyBlock / dim, (d + left) * kKeyBlock / dim, t);
-    products(rows, scores, kKeyBlock, ScatteredRows{value_rows, d}, left / kLanes, count, values + d, t.part.stride,
-             false);
+  const int64_t parts = (t.rows - row + kRowsTogether - 1) / kRowsTogether;
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t rows = (t.rows - row + parts - part - 1) / (parts - part);
+    fetch_part<T>(next.keys, next, part, parts, t);
+    products(rows, t.queries + row * dim, dim, PanelRows{t.scratch.keys, dim * kTileColumns}, key_vectors, dim,
+             t.scratch.scores, kKeyBlock, true);
+    soften(t, row, rows, start, width);
+    fetch_part<T>(next.values, next, part, parts, t);
+    products(rows, t.scratch.scores, kKeyBlock, ScatteredRows{value_rows, 0}, dim / kLanes, count,
+             t.part.row(row).values, t.part.stride, false);
+    row += rows;
   }
 }
 

@@ -9,6 +9,7 @@ constexpr int kKeyBlock = 64;       // keys in a block; blocks begin at position
 constexpr int kSegmentBlocks = 8;   // blocks in a segment
 constexpr int kMaxHeadDim = 256;
 constexpr int kAttentionRows = 96;  // rows (a query times a head) in a tile, at most
+constexpr int kRowsTogether = 12;   // rows of a tile that go through a block of keys together, at most
 constexpr int kDrawBlock = 128;     // tokens whose weights are summed up before they join the cumulative sum
 constexpr int64_t kPanelFloats = (384 + 256) * 32;
 
@@ -29,7 +30,7 @@ struct RowStates {
 struct AttentionScratch {
   float* keys;    // [kKeyBlock * dim]
   float* values;  // [kKeyBlock * dim]
-  float* scores;  // [kAttentionRows * kKeyBlock]
+  float* scores;  // [kRowsTogether * kKeyBlock]
 };
 
 // Queries of one key-value head with keys in common.
@@ -74,8 +75,9 @@ struct Kernels {
   void (*scale_query)(const float* from, float scale, int64_t dim, float* to);
   bool (*largest_of)(const float* x, int64_t count, float* largest);
   int64_t (*first_place)(const float* x, int64_t count, float value);
+  void (*forbid)(const uint32_t* mask, int64_t count, float* x);
   void (*weigh)(const float* x, int64_t count, float largest, double inverse_temperature, double* weights,
-                double* sums);
+                double* sums, double* peaks);
   void (*sum_kept)(const double* weights, int64_t count, double least, double* sums);
 };
 

@@ -5,16 +5,19 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "workspace.h"
 
 namespace {
 
 constexpr double kEndless = std::numeric_limits<double>::infinity();
-constexpr double kBinned = 0x1p-20;  // lighter weights are rarely asked about
-constexpr int kFineShift = 47;       // 32 bins to a power of two, down to kBinned
-constexpr int kCoarseShift = 52;     // one bin to a power of two, below
-constexpr int kBins = 1024;
+constexpr double kLevel = 0x1p-8;  // weights are looked at in levels, from 1 down: the heavy ones are few
+constexpr int kFineLevels = 3;
+constexpr int kFineShift = 47;     // in these, 32 bins to a power of two
+constexpr int kCoarseShift = 52;   // one bin to a power of two, below
+constexpr uint64_t kBins = 1024;
+constexpr int64_t kRowsPerThread = 4;  // fewer are not worth another thread
 
 int64_t draw_blocks(int64_t vocab) { return (vocab + kDrawBlock - 1) / kDrawBlock; }
 
@@ -24,11 +27,13 @@ struct RowScratch {
       : weights(reinterpret_cast<double*>(base)),
         members(weights + vocab),
         sums(members + vocab),
-        logits(reinterpret_cast<float*>(sums + draw_blocks(vocab))) {}
-  static int64_t floats(int64_t vocab) { return (5 * vocab + 2 * draw_blocks(vocab) + 15) / 16 * 16; }
+        peaks(sums + draw_blocks(vocab)),
+        logits(reinterpret_cast<float*>(peaks + draw_blocks(vocab))) {}
+  static int64_t floats(int64_t vocab) { return (5 * vocab + 4 * draw_blocks(vocab) + 15) / 16 * 16; }
   double* weights;  // [vocab]
   double* members;  // [vocab]
   double* sums;     // [draw_blocks(vocab)]
+  double* peaks;    // [draw_blocks(vocab)]
   float* logits;    // [vocab]
 };
 
@@ -45,33 +50,43 @@ double uniform(uint64_t seed, uint64_t position) {
 
 // --- which tokens are kept -------------------------------------------------------------------------------------------
 
-// A row's weights, between 0 and 1, and the sums of their blocks, by which whole blocks can be passed over.
+// A row's weights, between 0 and 1, with the sum and the largest of each block of them.
 struct Weights {
   const double* at;
   const double* sums;
+  const double* peaks;
   int64_t count;
 
+  double total() const { return std::accumulate(sums, sums + draw_blocks(count), 0.0); }
+  // use(weight), in order of id, for those in (above, most].
   template <class Use>
-  void for_each(double least, Use use) const {  // use(weight), in order of id, for those of at least `least`
+  void for_each(double above, double most, Use use) const {
     for (int64_t block = 0; block * kDrawBlock < count; ++block) {
-      if (sums[block] < least) continue;
+      if (peaks[block] <= above) continue;
       const int64_t end = std::min(count, (block + 1) * kDrawBlock);
-      for (int64_t i = block * kDrawBlock; i < end; ++i)
-        if (at[i] >= least) use(at[i]);
+      double found[kDrawBlock];  // gathered without branches, which could not be foreseen
+      int64_t size = 0;
+      for (int64_t i = block * kDrawBlock; i < end; ++i) {
+        found[size] = at[i];
+        size += (at[i] > above) & (at[i] <= most);
+      }
+      for (int64_t i = 0; i < size; ++i) use(found[i]);
     }
   }
 };
 
-// How much lighter than 1 a weight is: in powers of two, with 2^(52 - shift) steps to each.
-int64_t lightness(double weight, int shift) {
-  uint64_t one, bits;
-  const double unit = 1.0;
-  std::memcpy(&one, &unit, 8);
-  std::memcpy(&bits, &weight, 8);
-  return static_cast<int64_t>((one - bits) >> shift);
+uint64_t bits_of(double value) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, 8);
+  return bits;
+}
+double from_bits(uint64_t bits) {
+  double value;
+  std::memcpy(&value, &bits, 8);
+  return value;
 }
 
-// From the heaviest down, until `number` are counted or their weights sum up to `share`: the weight of the last one.
+// From the heaviest down, until `number` are counted or their weights sum up to `share`.
 struct Ranking {
   int64_t number;
   double share;
@@ -81,51 +96,59 @@ struct Ranking {
   bool ends_with(int64_t more, double weight) const { return counted + more >= number || sum + weight >= share; }
   void take(int64_t more, double weight) { counted += more, sum += weight; }
 
-  // Looks among the weights of [least, below), none of which were taken before; -1 if it does not end there.
-  double last_among(const Weights& weights, double least, double below, int shift, double* members) {
+  // The last weight, if it is in (above, most], and all heavier ones were taken before; else -1, and those are taken.
+  // They are sorted by the exponent and `52 - shift` bits of the fraction first; only the last one's like are by value.
+  double last_in(const Weights& weights, double above, double most, int shift, double* members) {
     int64_t counts[kBins] = {};
     double sums[kBins] = {};
-    weights.for_each(least, [&](double weight) {
-      if (weight >= below) return;
-      const int64_t bin = lightness(weight, shift);
+    const uint64_t top = bits_of(most);
+    weights.for_each(above, most, [&](double weight) {
+      const uint64_t bin = (top - bits_of(weight)) >> shift;
       ++counts[bin], sums[bin] += weight;
     });
-    for (int bin = 0; bin < kBins; ++bin) {
+    for (uint64_t bin = 0; bin < kBins; ++bin) {
       if (counts[bin] == 0) continue;
-      if (ends_with(counts[bin], sums[bin])) return last_in_bin(weights, least, below, shift, bin, members);
+      if (ends_with(counts[bin], sums[bin])) {
+        const double below_bin = from_bits(top - ((bin + 1) << shift));
+        return last_of(weights, std::max(above, below_bin), from_bits(top - (bin << shift)), members);
+      }
       take(counts[bin], sums[bin]);
     }
     return -1.0;
   }
 
-  double last_in_bin(const Weights& weights, double least, double below, int shift, int bin, double* members) {
-    int64_t size = 0;
-    weights.for_each(least, [&](double weight) {
-      if (weight < below && lightness(weight, shift) == bin) members[size++] = weight;
-    });
+  double last_of(const Weights& weights, double above, double most, double* members) {
+    int64_t size = 0, i = 0;
+    weights.for_each(above, most, [&](double weight) { members[size++] = weight; });
     std::sort(members, members + size, std::greater<double>());
-    int64_t i = 0;
     for (; i + 1 < size && !ends_with(1, members[i]); ++i) take(1, members[i]);
     return members[i];
   }
 };
 
-// The smallest weight that top-k (number) or top-p (share of the sum) keeps; 0 where they keep all there are.
+// The smallest weight that top-k (number) or top-p (share of the sum) keeps of those from `least` on; 0 for all of them.
 double last_kept(const Weights& weights, double least, int64_t number, double share, double* members) {
   Ranking ranking{number, share};
-  double last = ranking.last_among(weights, std::max(least, kBinned), kEndless, kFineShift, members);
-  if (last < 0.0 && least < kBinned) {
-    least = std::max(least, std::numeric_limits<double>::min());
-    last = ranking.last_among(weights, least, kBinned, kCoarseShift, members);
-  }
+  const double above = least > 0.0 ? std::nextafter(least, 0.0) : 0.0;
+  double most = 1.0, last = -1.0;
+  for (int level = 0; level < kFineLevels && last < 0.0; ++level, most *= kLevel)
+    last = ranking.last_in(weights, std::max(above, most * kLevel), most, kFineShift, members);
+  if (last < 0.0) last = ranking.last_in(weights, above, most, kCoarseShift, members);
   return std::max(last, 0.0);
+}
+
+// The `number`-th largest peak, of which no weight among the `number` largest can be smaller; 0 if there is none.
+double peak_floor(const Weights& weights, int64_t number, double* members) {
+  const int64_t blocks = draw_blocks(weights.count);
+  if (number > blocks) return 0.0;
+  std::copy(weights.peaks, weights.peaks + blocks, members);
+  std::nth_element(members, members + number - 1, members + blocks, std::greater<double>());
+  return members[number - 1];
 }
 
 // The first token, by id, at which the cumulative weight passes uniform * total.
 int64_t draw(const Weights& weights, double least, double uniform) {
-  const int64_t blocks = draw_blocks(weights.count);
-  double total = 0.0;
-  for (int64_t block = 0; block < blocks; ++block) total += weights.sums[block];
+  const double total = weights.total();
   const double target = std::min(uniform * total, std::nextafter(total, 0.0));
   int64_t block = 0;
   double running = 0.0;
@@ -143,19 +166,18 @@ int64_t draw(const Weights& weights, double least, double uniform) {
 int64_t sampled(const SwSampling& options, const float* logits, int64_t vocab, float largest, int64_t position,
                 const RowScratch& scratch) {
   const double inverse = std::min(1.0 / options.temperature, std::numeric_limits<double>::max());
-  kernels()->weigh(logits, vocab, largest, inverse, scratch.weights, scratch.sums);
-  const Weights weights{scratch.weights, scratch.sums, vocab};
+  kernels()->weigh(logits, vocab, largest, inverse, scratch.weights, scratch.sums, scratch.peaks);
+  const Weights weights{scratch.weights, scratch.sums, scratch.peaks, vocab};
   double least = 0.0;
   if (options.top_k > 0 && options.top_k < vocab) {
-    least = last_kept(weights, 0.0, options.top_k, kEndless, scratch.members);
+    least = peak_floor(weights, options.top_k, scratch.members);
+    least = last_kept(weights, least, options.top_k, kEndless, scratch.members);
     kernels()->sum_kept(scratch.weights, vocab, least, scratch.sums);
   }
   double kept = std::max(least, options.min_p);
   if (options.top_p < 1.0) {
-    double total = 0.0;
-    for (int64_t block = 0; block < draw_blocks(vocab); ++block) total += scratch.sums[block];
     const int64_t all = std::numeric_limits<int64_t>::max();
-    kept = std::max(kept, last_kept(weights, least, all, options.top_p * total, scratch.members));
+    kept = std::max(kept, last_kept(weights, least, all, options.top_p * weights.total(), scratch.members));
   }
   if (kept > least) kernels()->sum_kept(scratch.weights, vocab, kept, scratch.sums);
   return draw(weights, kept, uniform(options.seed, static_cast<uint64_t>(position)));
@@ -172,18 +194,8 @@ void penalize(const SwSampling& options, int64_t vocab, float* logits) {
   }
 }
 
-// The bits of `words` words from the first on; those past the vocabulary do not matter.
 bool allows_all(const uint32_t* mask, int64_t words) {
   return std::all_of(mask, mask + words, [](uint32_t word) { return word == ~0u; });
-}
-
-void forbid(const uint32_t* mask, int64_t vocab, float* logits) {
-  for (int64_t at = 0; at < vocab; at += 32, ++mask) {
-    if (*mask == ~0u) continue;
-    const int64_t end = std::min<int64_t>(vocab - at, 32);
-    for (int64_t i = 0; i < end; ++i)
-      if (!(*mask >> i & 1)) logits[at + i] = -__builtin_inff();
-  }
 }
 
 struct Call {
@@ -208,7 +220,7 @@ const float* adjusted(const Call& call, int64_t row, const float* logits, const 
   for (int64_t i = 0; i < options.biases; ++i) scratch.logits[options.bias_ids[i]] += options.bias[i];
   if (call.holds_back[row])
     for (int64_t i = 0; i < options.stops; ++i) scratch.logits[options.stop_ids[i]] = -__builtin_inff();
-  if (mask != nullptr) forbid(mask, call.vocab, scratch.logits);
+  if (mask != nullptr) kernels()->forbid(mask, call.vocab, scratch.logits);
   return scratch.logits;
 }
 
@@ -232,7 +244,7 @@ SW_API int32_t sw_choose(SwWorkspace* workspace, const float* logits, int64_t ro
   return guarded([&]() -> int32_t {
     SwWorkspace& ws = *workspace;
     const Call call{logits, vocab, options, positions, holds_back, bitmasks};
-    const int threads = static_cast<int>(std::min<int64_t>(rows, ws.threads));
+    const int threads = static_cast<int>(std::min<int64_t>((rows + kRowsPerThread - 1) / kRowsPerThread, ws.threads));
     float* memory = ws.sampling.reserve(threads * RowScratch::floats(vocab));
     ws.team.run(threads, [&](Worker& worker) {
       const RowScratch scratch(memory + worker.id() * RowScratch::floats(vocab), vocab);

@@ -46,6 +46,18 @@ int64_t first_place(const float* x, int64_t count, float value) {
   return block;
 }
 
+// x becomes -inf where a bit of the mask is not set; bits past the last one do not matter.
+void forbid(const uint32_t* mask, int64_t count, float* x) {
+  const float never = -__builtin_inff();
+  int64_t at = 0;
+  for (; at + 32 <= count; at += 32) {
+    const uint32_t word = *mask++;
+    if (word == ~0u) continue;
+    for (uint32_t i = 0; i < 32; ++i) x[at + i] = word >> i & 1 ? x[at + i] : never;
+  }
+  for (int64_t i = 0; at + i < count; ++i) x[at + i] = *mask >> i & 1 ? x[at + i] : never;
+}
+
 // e^x for x <= 0 with a relative error under 1e-14, 0 below -708, 1 exactly for 0; the same bits on every instruction
 // set. Cody-Waite reduction, then the Taylor series, whose twelfth term is the first left out.
 inline double exp_double(double x) {
@@ -84,15 +96,26 @@ inline double block_sum(const double* weights, int64_t count, double least) {
   for (int j = 0; i + j < count; ++j) lanes[j] += weights[i + j] < least ? 0.0 : weights[i + j];
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
+inline double block_peak(const double* weights, int64_t count) {
+  double lanes[8] = {};
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (int j = 0; j < 8; ++j) lanes[j] = weights[i + j] > lanes[j] ? weights[i + j] : lanes[j];
+  for (int j = 0; i + j < count; ++j) lanes[j] = weights[i + j] > lanes[j] ? weights[i + j] : lanes[j];
+  for (int j = 1; j < 8; ++j) lanes[0] = lanes[j] > lanes[0] ? lanes[j] : lanes[0];
+  return lanes[0];
+}
 
-// weights[i] = exp((x[i] - largest) * inverse_temperature), and the sum of each block of them.
-void weigh(const float* x, int64_t count, float largest, double inverse_temperature, double* weights, double* sums) {
+// weights[i] = exp((x[i] - largest) * inverse_temperature), with the sum and the largest of each block of them.
+void weigh(const float* x, int64_t count, float largest, double inverse_temperature, double* weights, double* sums,
+           double* peaks) {
   const double top = largest;
   for (int64_t at = 0; at < count; at += kDrawBlock) {
     const int64_t some = count - at < kDrawBlock ? count - at : kDrawBlock;
     for (int64_t i = 0; i < some; ++i)
       weights[at + i] = exp_double((static_cast<double>(x[at + i]) - top) * inverse_temperature);
     sums[at / kDrawBlock] = block_sum(weights + at, some, 0.0);
+    peaks[at / kDrawBlock] = block_peak(weights + at, some);
   }
 }
 

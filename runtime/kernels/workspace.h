@@ -42,7 +42,7 @@ struct alignas(64) ThreadScratch {
   float product[2][kProductRows * 32];
   float keys[kKeyBlock * kMaxHeadDim];
   float values[kKeyBlock * kMaxHeadDim];
-  float scores[kAttentionRows * kKeyBlock];
+  float scores[kRowsTogether * kKeyBlock];
   float queries[kAttentionRows * kMaxHeadDim];
   float states[2][kAttentionRows * (kMaxHeadDim + 16)];
   int64_t visible[kAttentionRows];

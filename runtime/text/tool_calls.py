@@ -45,7 +45,7 @@ class _Output:
 
 
 class ToolCallParser:
-    """Reads one completion. Whitespace beside a call is dropped; all other text is passed on.
+    """Reads one completion. Whitespace before a call, and at the end after one, is dropped; all other text passes on.
 
     Where calls have a mark, it may hold one call or a list of them, with any whitespace and the keys in any order.
     """
@@ -81,8 +81,7 @@ class ToolCallParser:
 
     def flush(self) -> tuple[str, list[CallPiece]]:
         """At the end of the completion: what was held back."""
-        unread = self._held if self._call is None or not self._call.known else ""
-        self._held, self._call = "", None
+        unread, self._held = self._held, ""
         return ("" if self._count and not unread.strip() else unread), []
 
     def _read_text(self, text: str, out: _Output) -> str:
@@ -103,7 +102,7 @@ class ToolCallParser:
             self._held = text[len(certain) :]
             return ""
         self._held = text[len(certain) : start + len(self._trigger)]
-        self._call = _CallReader(self._names, opened=not self._marked)
+        self._call = _CallReader(self._names, marked=self._marked)
         return text[start + len(self._trigger) :]
 
     def _read_call(self, call: _CallReader, text: str, out: _Output) -> str:
@@ -128,6 +127,7 @@ class ToolCallParser:
         """What a character made known of a call."""
         if call.known and not call.reported:
             call.reported = True
+            self._held = ""
             out.pieces.append(CallPiece(self._count, arguments, call.name))
         elif call.known:
             out.argue(self._count, arguments)
@@ -155,7 +155,7 @@ class ToolCallParser:
             inner = closing.lstrip(_SPACE)
             if self._in_list and inner == ",":
                 self._closing, self._held = None, closing
-                self._call = _CallReader(self._names)
+                self._call = _CallReader(self._names, marked=True)
                 return text[i + 1 :]
             if self._in_list and inner.startswith("]"):
                 inner = inner[1:].lstrip(_SPACE)
@@ -169,20 +169,22 @@ class ToolCallParser:
 class _CallReader:
     """Follows the JSON object of one call, character by character.
 
-    known: it certainly is a call, of `name`. ended: the object is complete. failed: it is none, or no JSON.
+    known: it certainly is a call, of `name`; reported: its reader was told. ended: the object is complete.
+    failed: it is no call, or no JSON.
     """
 
-    def __init__(self, names: Collection[str], *, opened: bool = False) -> None:
-        """opened: the object's `{` has been read."""
+    def __init__(self, names: Collection[str], *, marked: bool) -> None:
+        """marked: the object stands within a mark; else its `{` was read, and only its start tells what it is."""
         self._names = names
-        self._first_key = "name" if opened else ""  # an object without a mark is a call only if it begins like one
-        self._expect = "key or end" if opened else "object"
+        self._marked = marked
+        self._first_key = "" if marked else "name"
+        self._expect = "object" if marked else "key or end"
         self._key = ""
         self._text = ""  # of the string or value that is being read
         self._value: _Value | None = None
         self._early = ""  # arguments that came before the name
         self._has_arguments = False
-        self.opened = opened
+        self.opened = not marked
         self.name = ""
         self.known = self.reported = self.ended = self.failed = False
 
@@ -268,7 +270,7 @@ class _CallReader:
         return ""
 
     def _end(self) -> str:
-        self.ended = bool(self.name)
+        self.ended = bool(self.name) and (self._has_arguments or self._marked)
         self.failed = not self.ended
         if not self.ended or self._has_arguments:
             return ""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+Message = dict[str, Any]
 Tools = Sequence[Mapping[str, Any]]
 
 TOOL_FORMATS = ("hermes", "smollm2", "llama3")
@@ -128,8 +129,8 @@ def parameters_schema(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_tools_shown(
-    style: ToolFormat, messages: Sequence[Mapping[str, Any]], tools: Tools | None, template: str
-) -> list[Mapping[str, Any]]:
+    style: ToolFormat, messages: Sequence[Message], tools: Tools | None, template: str
+) -> list[Message]:
     """The conversation for a template that cannot show tools, or calls, by itself: both become text.
 
     Tools are listed at the end of the system turn, which is made where there is none; calls of earlier turns follow
@@ -155,7 +156,7 @@ def _instruction(style: ToolFormat, tools: Tools) -> str:
     )
 
 
-def _with_calls_as_text(style: ToolFormat, message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_calls_as_text(style: ToolFormat, message: Message) -> Message:
     calls = message.get("tool_calls")
     if not calls:
         return message

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.runtime.sampler import NOT_FINITE, SamplingState, sample, token_logprobs, uniform
+from sapwood.runtime import sampler
+from sapwood.runtime.kernels.sampling import load_sampler
+from sapwood.runtime.sampler import NOT_FINITE, Choice, SamplingState, token_logprobs
+from sapwood.runtime.sampling_state import uniform
 
 VOCAB = 50
 Make = Callable[..., SamplingState]
+Sample = Callable[..., Choice]
+
+
+@pytest.fixture(scope="session", params=["torch", "cpu"])
+def sample(request: pytest.FixtureRequest, one_thread: None) -> Sample:
+    """`sampler.sample` with torch's operations, and with the kernels."""
+    if request.param == "torch":
+        return sampler.sample
+    kernels = load_sampler(1)
+    assert kernels is not None, "the kernels are not built"
+    return partial(sampler.sample, kernels=kernels)
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +44,23 @@ def state(sampling: Any, one_thread: None) -> Make:
     return make
 
 
+def bitmask(allowed: Sequence[int] | None, vocab: int = VOCAB) -> np.ndarray:
+    """int32 [ceil(vocab / 32)]; None allows every token."""
+    words = (
+        np.zeros(-(-vocab // 32), np.uint32) if allowed is not None else np.full(-(-vocab // 32), 2**32 - 1, np.uint32)
+    )
+    for token in allowed or ():
+        words[token // 32] |= np.uint32(1 << token % 32)
+    return words.view(np.int32)
+
+
 def naive_weights(
-    logits: np.ndarray, options: Any, stop: list[int], prompt: list[int], output: list[int]
+    logits: np.ndarray,
+    options: Any,
+    stop: list[int],
+    prompt: list[int],
+    output: list[int],
+    allowed: Sequence[int] | None = None,
 ) -> np.ndarray:
     """The distribution a row is drawn from, [vocab], written token by token; one-hot for greedy."""
     x = logits.astype(np.float64).copy()
@@ -41,7 +71,7 @@ def naive_weights(
         if count:
             x[token] -= options.presence_penalty + count * options.frequency_penalty
         x[token] += options.logit_bias.get(token, 0.0)
-        if token in stop and len(output) < options.min_tokens:
+        if (token in stop and len(output) < options.min_tokens) or (allowed is not None and token not in allowed):
             x[token] = -math.inf
     if options.temperature == 0:
         return np.eye(len(x))[int(np.argmax(x))]
@@ -79,25 +109,26 @@ option_sets = st.fixed_dictionaries(
         "logprobs": st.sampled_from([None, 0, 4]),
     }
 )
+allowed_sets = st.none() | st.lists(st.integers(3, VOCAB - 1), min_size=1, max_size=20, unique=True)
 histories = st.tuples(
     st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=10), st.lists(st.integers(0, VOCAB - 1), max_size=10)
 )
 
 
 @settings(max_examples=150, deadline=None)
-@given(rows=st.lists(st.tuples(option_sets, histories), min_size=1, max_size=6), seed=st.integers(0, 99))
+@given(rows=st.lists(st.tuples(option_sets, histories, allowed_sets), min_size=1, max_size=6), seed=st.integers(0, 99))
 def test_each_row_is_drawn_from_its_own_distribution_at_its_own_point(
-    sampling: Any, state: Make, rows: list[Any], seed: int
+    sampling: Any, sample: Sample, state: Make, rows: list[Any], seed: int
 ) -> None:
     logits = np.random.default_rng(seed).normal(0, 3, (len(rows), VOCAB)).astype(np.float32)
-    states = [state(stop=(1, 2), prompt=prompt, output=output, **options) for options, (prompt, output) in rows]
-    positions = np.array([len(prompt) + len(output) for _, (prompt, output) in rows])
+    states = [state(stop=(1, 2), prompt=prompt, output=output, **options) for options, (prompt, output), _ in rows]
+    positions = np.array([len(prompt) + len(output) for _, (prompt, output), _ in rows])
     before = torch.from_numpy(logits.copy())
-    choice = sample(before, states, positions)
+    choice = sample(before, states, positions, np.stack([bitmask(allowed) for _, _, allowed in rows]))
     assert np.array_equal(before.numpy(), logits), "the model's logits are left as they were"
     wanted = {one.row: one for one in choice.logprobs}
-    for i, (options, (prompt, output)) in enumerate(rows):
-        weights = naive_weights(logits[i], sampling(**options), [1, 2], prompt, output)
+    for i, (options, (prompt, output), allowed) in enumerate(rows):
+        weights = naive_weights(logits[i], sampling(**options), [1, 2], prompt, output, allowed)
         point = uniform(np.array([options["seed"]], np.uint64), positions[i : i + 1])[0]
         cumulative = np.cumsum(weights)
         token = int(choice.token_ids[i])
@@ -113,7 +144,7 @@ def test_each_row_is_drawn_from_its_own_distribution_at_its_own_point(
 
 @settings(max_examples=40, deadline=None)
 @given(rows=st.lists(st.tuples(option_sets, histories), min_size=2, max_size=6), seed=st.integers(0, 99))
-def test_a_row_alone_gets_what_it_gets_in_company(state: Make, rows: list[Any], seed: int) -> None:
+def test_a_row_alone_gets_what_it_gets_in_company(sample: Sample, state: Make, rows: list[Any], seed: int) -> None:
     logits = torch.from_numpy(np.random.default_rng(seed).normal(0, 3, (len(rows), VOCAB)).astype(np.float32))
 
     def fresh(i: int) -> SamplingState:
@@ -139,7 +170,9 @@ def test_a_row_alone_gets_what_it_gets_in_company(state: Make, rows: list[Any], 
         {"temperature": 1.0, "top_k": 12, "top_p": 0.9, "min_p": 0.05},
     ],
 )
-def test_frequencies_over_positions_are_the_probabilities(sampling: Any, state: Make, options: dict[str, Any]) -> None:
+def test_frequencies_over_positions_are_the_probabilities(
+    sampling: Any, sample: Sample, state: Make, options: dict[str, Any]
+) -> None:
     draws = 8000
     logits = np.random.default_rng(5).normal(0, 1.5, VOCAB).astype(np.float32)
     weights = naive_weights(logits, sampling(**options), [], [], [])
@@ -174,7 +207,7 @@ def test_a_seed_and_position_always_give_the_same_number() -> None:
     np.testing.assert_allclose(values, [0.6524484863740322, 0.6924455848746632, 0.3359654836780077], rtol=0, atol=1e-15)
 
 
-def test_top_p_looks_past_the_first_tokens_where_it_must(state: Make) -> None:
+def test_top_p_looks_past_the_first_tokens_where_it_must(sample: Sample, state: Make) -> None:
     vocab = 3000
     logits = torch.from_numpy(np.random.default_rng(1).normal(0, 0.1, (2, vocab)).astype(np.float32))
     logits[1, 7] = 9.0
@@ -188,21 +221,21 @@ def test_top_p_looks_past_the_first_tokens_where_it_must(state: Make) -> None:
     assert set(drawn[:, 0].tolist()) <= allowed
 
 
-def test_equally_likely_tokens_at_the_border_are_all_kept(state: Make) -> None:
+def test_equally_likely_tokens_at_the_border_are_all_kept(sample: Sample, state: Make) -> None:
     logits = torch.zeros(1, VOCAB)
     for options in ({"top_k": 3}, {"top_p": 0.1}, {"min_p": 1.0}):
         row = state(temperature=1.0, **options)
         assert len({int(sample(logits, [row], np.array([i])).token_ids[0]) for i in range(600)}) == VOCAB
 
 
-def test_greedy_takes_the_lowest_of_equal_ids(state: Make) -> None:
+def test_greedy_takes_the_lowest_of_equal_ids(sample: Sample, state: Make) -> None:
     logits = torch.zeros(2, 5000)
     logits[:, [4321, 17, 900]] = 2.0
     rows = [state(vocab=5000), state(vocab=5000, logit_bias={3: 0.5})]
     assert sample(logits, rows, np.array([0, 0])).token_ids.tolist() == [17, 17]
 
 
-def test_stop_ids_are_held_back_until_min_tokens_are_generated(state: Make) -> None:
+def test_stop_ids_are_held_back_until_min_tokens_are_generated(sample: Sample, state: Make) -> None:
     logits = torch.zeros(1, VOCAB)
     logits[0, [1, 2]] = torch.tensor([9.0, 8.0])
     row = state(stop=(1, 2), min_tokens=3, output=[5])
@@ -211,7 +244,7 @@ def test_stop_ids_are_held_back_until_min_tokens_are_generated(state: Make) -> N
     assert row.generated == 4
 
 
-def test_penalties_follow_the_tokens_as_they_are_generated(state: Make) -> None:
+def test_penalties_follow_the_tokens_as_they_are_generated(sample: Sample, state: Make) -> None:
     logits = torch.zeros(1, VOCAB)
     logits[0, :4] = torch.tensor([3.0, 2.9, 2.8, 2.7])
     frequency = state(frequency_penalty=0.16)
@@ -224,9 +257,39 @@ def test_penalties_follow_the_tokens_as_they_are_generated(state: Make) -> None:
     assert sample(logits, [repetition], np.array([0])).token_ids[0] == 2
 
 
+def test_a_bitmask_forbids_whatever_the_temperature_and_leaves_the_logprobs(sample: Sample, state: Make) -> None:
+    logits = torch.from_numpy(np.random.default_rng(4).normal(0, 2, (3, VOCAB)).astype(np.float32))
+    masks = np.stack([bitmask([7, 33, 49]), bitmask(None), bitmask([])])
+    for options in ({}, {"temperature": 1.0}, {"temperature": 3.0, "top_k": 40, "top_p": 0.99}):
+        rows = [state(logprobs=1, **options) for _ in range(3)]
+        plain = [state(logprobs=1, **options) for _ in range(3)]
+        drawn = [sample(logits, rows, np.full(3, i), masks).token_ids for i in range(100)]
+        expected = [sample(logits, plain, np.full(3, i)) for i in range(100)]
+        tokens = np.array(drawn)
+        assert set(tokens[:, 0].tolist()) <= {7, 33, 49}
+        assert options == {} or len(set(tokens[:, 0].tolist())) == 3
+        assert tokens[:, 1].tolist() == [int(one.token_ids[1]) for one in expected]
+        assert (tokens[:, 2] == NOT_FINITE).all()
+        choice = sample(logits, rows, np.zeros(3), masks)
+        own = torch.log_softmax(logits, -1)[0]
+        assert choice.logprobs[0].logprob == own[int(choice.token_ids[0])]
+        assert choice.logprobs[0].top.ids == [int(own.argmax())]
+
+
+def test_arrays_that_do_not_fit_are_refused(sample: Sample, state: Make) -> None:
+    logits, rows = torch.zeros(2, VOCAB), [state(), state()]
+    for masks in (np.zeros((2, 3), np.int32), np.zeros((1, 2), np.int32), np.zeros((2, 2), np.int64)):
+        with pytest.raises(ValueError, match="bitmasks"):
+            sample(logits, rows, np.zeros(2), masks)
+    with pytest.raises(ValueError, match="2 states and 1 positions for 2 rows"):
+        sample(logits, rows, np.zeros(1))
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("options", [{}, {"temperature": 1.0, "top_p": 0.5, "logprobs": 2}])
-def test_logits_that_are_not_finite_fail_their_row_alone(state: Make, bad: float, options: dict[str, Any]) -> None:
+def test_logits_that_are_not_finite_fail_their_row_alone(
+    sample: Sample, state: Make, bad: float, options: dict[str, Any]
+) -> None:
     logits = torch.from_numpy(np.random.default_rng(2).normal(0, 2, (3, VOCAB)).astype(np.float32))
     expected = sample(logits, [state(**options) for _ in range(3)], np.arange(3))
     logits[1, 30] = bad
@@ -239,7 +302,7 @@ def test_logits_that_are_not_finite_fail_their_row_alone(state: Make, bad: float
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 1.0, "top_p": 0.5, "top_k": 3, "min_p": 0.1, "logprobs": 2}])
-def test_a_row_with_nothing_to_choose_from_fails_alone(state: Make, options: dict[str, Any]) -> None:
+def test_a_row_with_nothing_to_choose_from_fails_alone(sample: Sample, state: Make, options: dict[str, Any]) -> None:
     logits = torch.from_numpy(np.random.default_rng(2).normal(0, 2, (2, VOCAB)).astype(np.float32))
     expected = sample(logits, [state(**options) for _ in range(2)], np.arange(2))
     states = [state(**options), state(stop=tuple(range(VOCAB)), min_tokens=1, **options)]
@@ -259,7 +322,9 @@ def test_a_row_with_nothing_to_choose_from_fails_alone(state: Make, options: dic
         {"temperature": 1.0, "seed": 2**64 - 1, "logprobs": VOCAB + 10},
     ],
 )
-def test_options_at_their_limits_give_tokens_and_finite_logprobs(state: Make, options: dict[str, Any]) -> None:
+def test_options_at_their_limits_give_tokens_and_finite_logprobs(
+    sample: Sample, state: Make, options: dict[str, Any]
+) -> None:
     logits = torch.from_numpy(np.random.default_rng(3).normal(0, 10, (1, VOCAB)).astype(np.float32))
     row = state(prompt=[1, 2], output=[3], **{"logprobs": 5, **options})
     for i in range(20):
@@ -269,7 +334,7 @@ def test_options_at_their_limits_give_tokens_and_finite_logprobs(state: Make, op
         assert np.isfinite(choice.logprobs[0].top.logprobs).all()
 
 
-def test_logprobs_of_masked_out_tokens_stay_finite(state: Make) -> None:
+def test_logprobs_of_masked_out_tokens_stay_finite(sample: Sample, state: Make) -> None:
     logits = torch.zeros(1, VOCAB)
     logits[0, 1] = 20.0
     row = state(stop=(1,), min_tokens=5, logprobs=VOCAB, temperature=1.0, top_k=2)

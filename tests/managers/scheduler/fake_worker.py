@@ -38,9 +38,13 @@ def fingerprint(tokens: list[int]) -> int:
     return print_
 
 
-def next_token(tokens: list[int], tries: int = 0, vocabulary: int = VOCABULARY) -> int:
-    """The fake model: the only right continuation of a sequence, or the next best after so many `tries`."""
-    return (fingerprint(tokens) + tries) % vocabulary
+def next_token(tokens: list[int], tries: int = 0, seed: int = 0) -> int:
+    """The fake model: the only right continuation of a sequence, or the next best after so many `tries`.
+
+    Seeds agree about most tokens, so that what one said is a good guess at what another will say.
+    """
+    print_ = fingerprint(tokens)
+    return (print_ + tries + (seed if print_ % 5 == 0 else 0)) % VOCABULARY
 
 
 def next_logprob(tokens: list[int]) -> float:
@@ -75,24 +79,28 @@ class FakeGuide:
                 rewind = before - self.opened
                 del self.tokens[self.opened :]
                 self.tries[self.opened] = self.tries.get(self.opened, 0) + 1
-                self.opened = None
-                return rewind, [], 0, False
+                start, self.opened = self.opened, None
+                if print_ % 4 == 1:  # only one way is left
+                    self.tokens.append((print_ + 1) % VOCABULARY)
+                return rewind, self.tokens[start:], 0, False
             self.opened = None
         held = len(self.tokens) - self.opened if self.opened is not None else 0
         return 0, self.tokens[before:], held, self.opened is None and print_ % 31 == 1
 
 
-def completion(prompt: list[int], max_tokens: int, stop_ids: list[int], *, guided: bool = False) -> list[int]:
+def completion(
+    prompt: list[int], max_tokens: int, stop_ids: list[int], *, guided: bool = False, seed: int = 0
+) -> list[int]:
     """What a request must answer, computed alone."""
     tokens = list(prompt)
     guide = FakeGuide(prompt, [])
     while len(tokens) < len(prompt) + max_tokens:
         if not guided:
-            tokens.append(next_token(tokens))
+            tokens.append(next_token(tokens, seed=seed))
             if tokens[-1] in stop_ids:
                 break
             continue
-        rewind, new, _, complete = guide.advance(next_token(tokens, guide.tries_here()))
+        rewind, new, _, complete = guide.advance(next_token(tokens, guide.tries_here(), seed))
         del tokens[len(tokens) - rewind :]
         stops = [i for i, token in enumerate(new) if token in stop_ids]
         tokens += new[: stops[0] + 1] if stops else new
@@ -232,7 +240,7 @@ class FakeWorker:
         rewound = forced = 0
         while True:
             tries = row.guide.tries_here() if row.guide is not None else 0
-            token = next_token(row.sequence, tries)
+            token = next_token(row.sequence, tries, row.opened.sampling.seed)
             rewind, new, held, complete = row.guide.advance(token) if row.guide is not None else (0, [token], 0, False)
             row.rewind(rewind)
             rewound += max(rewind - len(gained), 0)

@@ -74,12 +74,13 @@ class Harness:
         score_start: int | None = None,
         logprobs: int | None = None,
         grammar: str | None = None,
+        seed: int = 0,
     ) -> None:
         message = TokenizedRequest(
             request_id=name,
             index=index,
             token_ids=pack_ids(prompt),
-            sampling=Sampling(max_tokens=max_tokens, seed=0, logprobs=logprobs),
+            sampling=Sampling(max_tokens=max_tokens, seed=seed, logprobs=logprobs),
             stop_ids=stop_ids or [],
             namespace=namespace,
             priority=priority,

@@ -477,21 +477,21 @@ def test_whatever_arrives_is_answered_right_or_aborted_and_the_books_balance(
         drafts=drafts,
     )
     prompts: list[list[int]] = [[1]]
-    wanted: dict[str, tuple[list[int], int, list[int], int | None, bool]] = {}
+    wanted: dict[str, tuple[list[int], int, list[int], int | None, bool, int]] = {}
     gone: set[str] = set()
     for number in range(rng.randrange(1, 25)):
         base = rng.choice(prompts)
         prompt = (base[: rng.randrange(1, len(base) + 1)] + numbers(rng.randrange(6), rng.randrange(30)))[: slots - 1]
         if rng.random() < 0.2:
-            prompt = base  # once more: what was said before is a guess that comes true
-        prompts.append(prompt)
+            prompt = base[: slots - 1]  # once more: what was said before is a guess that comes true
+        prompts += [prompt, prompt + completion(prompt, 20, []) + [3]]
         max_tokens = rng.randrange(min(40, slots - len(prompt)) + 1)
         score_start = rng.randrange(1, len(prompt)) if len(prompt) > 1 and rng.random() < 0.2 else None
         stop_ids = [rng.randrange(50)] if rng.random() < 0.3 else []
         namespace = rng.choice(["", "", "tenant"])
         name = f"{number}"
-        guided = rng.random() < 0.3
-        wanted[name] = (prompt, max_tokens, stop_ids, score_start, guided)
+        guided, sampling_seed = rng.random() < 0.3, rng.choice([0, 0, 1])
+        wanted[name] = (prompt, max_tokens, stop_ids, score_start, guided, sampling_seed)
         harness.submit(
             name,
             prompt,
@@ -502,8 +502,9 @@ def test_whatever_arrives_is_answered_right_or_aborted_and_the_books_balance(
             score_start=score_start,
             logprobs=0,
             grammar=rng.choice(["a", "b"]) if guided else None,
+            seed=sampling_seed,
         )
-        for _ in range(rng.randrange(4)):
+        for _ in range(rng.choice([0, 1, 2, 3, 100])):
             harness.step()
         if rng.random() < 0.15:
             gone.add(victim := rng.choice(list(wanted)))
@@ -513,8 +514,11 @@ def test_whatever_arrives_is_answered_right_or_aborted_and_the_books_balance(
             harness.cache.flush()
     harness.run()
     harness.assert_idle()
-    for name, (prompt, max_tokens, stop_ids, score_start, guided) in wanted.items():
-        answer, right = harness.answers[name, 0], completion(prompt, max_tokens, stop_ids, guided=guided)
+    for name, (prompt, max_tokens, stop_ids, score_start, guided, sampling_seed) in wanted.items():
+        answer, right = (
+            harness.answers[name, 0],
+            completion(prompt, max_tokens, stop_ids, guided=guided, seed=sampling_seed),
+        )
         ends = range(len(prompt) + 1, len(prompt) + len(answer.token_ids) + 1)
         assert answer.logprobs == [next_logprob((prompt + right)[:end]) for end in ends]
         if name in gone and answer.finish is None:

@@ -17,6 +17,21 @@ COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 BODIES = {COMPLETIONS: {"prompt": "hi"}, CHAT: {"messages": USER}, "/generate": {"prompt": "hi"}}
 
 
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **more}}
+
+
+def named_choice(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def named_schema(**more: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, **more}}
+
+
+TOOLS = [tool("f")]
+
+
 def checked(answer: dict[str, Any]) -> dict[str, Any]:
     """The error of an answer, once its form is known to be OpenAI's."""
     assert list(answer) == ["error"]
@@ -131,15 +146,43 @@ async def test_numbers_that_json_does_not_have_are_refused_by_field(client, valu
         (CHAT, {"messages": USER, "logprobs": 2}, "logprobs"),
         (CHAT, {"messages": USER, "max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
         (CHAT, {"messages": USER, "max_completion_tokens": -1}, "max_completion_tokens"),
-        (CHAT, {"messages": USER, "response_format": {"type": "json_object"}}, "response_format"),
+        (CHAT, {"messages": USER, "response_format": {"type": "xml"}}, "response_format.type"),
+        (CHAT, {"messages": USER, "response_format": {}}, "response_format.type"),
+        (CHAT, {"messages": USER, "response_format": {"type": "json_object", "schema": {}}}, "response_format"),
+        (CHAT, {"messages": USER, "response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (CHAT, {"messages": USER, "response_format": named_schema(schema="{}")}, "response_format.json_schema.schema"),
+        (
+            CHAT,
+            {"messages": USER, "response_format": named_schema(strict="yes")},
+            "response_format.json_schema.strict",
+        ),
+        (CHAT, {"messages": USER, "response_format": named_schema(name=5)}, "response_format.json_schema.name"),
+        (CHAT, {"messages": USER, "response_format": named_schema(rules=[])}, "response_format.json_schema"),
+        (CHAT, {"messages": USER, "response_format": named_schema(), "regex": "a"}, "regex"),
+        (CHAT, {"messages": USER, "response_format": named_schema(strict=False), "strict": True}, "strict"),
+        (COMPLETIONS, {"prompt": "hi", "response_format": named_schema(), "ignore_eos": True}, "ignore_eos"),
+        (COMPLETIONS, {"prompt": "hi", "response_format": {"type": "json_object"}, "strict": False}, "strict"),
         (CHAT, {"messages": USER, "modalities": ["audio"]}, "modalities"),
         (CHAT, {"messages": USER, "store": True}, "store"),
         (CHAT, {"messages": USER, "metadata": {}}, "metadata"),
         (CHAT, {"messages": USER, "service_tier": "flex"}, "service_tier"),
         (CHAT, {"messages": USER, "functions": []}, "functions"),
         (CHAT, {"messages": USER, "reasoning_effort": "low"}, "reasoning_effort"),
-        (CHAT, {"messages": USER, "tools": [{"type": "function", "function": {"name": "f"}}]}, "tool_choice"),
         (CHAT, {"messages": USER, "tool_choice": "required"}, "tool_choice"),
+        (CHAT, {"messages": USER, "tool_choice": "sometimes", "tools": TOOLS}, "tool_choice"),
+        (CHAT, {"messages": USER, "tool_choice": {"type": "function"}, "tools": TOOLS}, "tool_choice"),
+        (CHAT, {"messages": USER, "tool_choice": named_choice("g"), "tools": TOOLS}, "tool_choice"),
+        (CHAT, {"messages": USER, "tool_choice": {"type": "allowed_tools"}, "tools": TOOLS}, "tool_choice"),
+        (CHAT, {"messages": USER, "parallel_tool_calls": False}, "parallel_tool_calls"),
+        (CHAT, {"messages": USER, "tools": [*TOOLS, *TOOLS]}, "tools[1].function.name"),
+        (CHAT, {"messages": USER, "tools": TOOLS * 129}, "tools"),
+        (CHAT, {"messages": USER, "tools": [tool("two words")]}, "tools[0].function.name"),
+        (CHAT, {"messages": USER, "tools": [tool("f", parameters=[])]}, "tools[0].function.parameters"),
+        (CHAT, {"messages": USER, "tools": [tool("f", parameters={"type": "array"})]}, "tools[0].function.parameters"),
+        (CHAT, {"messages": USER, "tools": [tool("f", strict=1)]}, "tools[0].function.strict"),
+        (CHAT, {"messages": USER, "tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
+        (CHAT, {"messages": USER, "tools": TOOLS, "regex": "a"}, "regex"),
+        (CHAT, {"messages": USER, "tools": TOOLS, "min_tokens": 3}, "min_tokens"),
         (CHAT, {"messages": USER, "tool_choice": "none", "tools": [{"type": "function"}]}, "tools[0].function"),
         (CHAT, {"messages": USER, "echo": True}, "echo"),
         (

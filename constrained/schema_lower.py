@@ -1,0 +1,319 @@
+"""Turns a normalised schema into one that the engine enforces exactly or allows more than, and says which keywords are left.
+
+Whatever is left is enforced by `constrained.checks` when a value closes. So the result may be wider than the schema, but
+never narrower (but for the documented bounds on numbers and strings).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .patterns import PatternError, to_engine
+from .schema_disjoint import Disjointness
+from .schema_document import refuse
+from .schema_logic import Logic
+from .schema_normal import TYPES, Normal
+from .schema_scalars import lower_number, lower_string, pattern_fits
+from .validation import Validation, matcher
+
+Json = Any
+
+MAX_ITEMS = 1000  # a larger minItems or maxItems is checked, not counted by the engine
+_STRINGS = {"pattern", "format", "minLength", "maxLength"}
+_NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+_MERGING = {"allOf", "anyOf", "oneOf", "$ref", "not", "if", "dependentRequired", "dependentSchemas"}
+_MERGING |= {"unevaluatedProperties", "unevaluatedItems"}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much of a schema is put into the grammar. Each later entry of EFFORTS leaves more of it to checks."""
+
+    bounds: bool = True  # default lengths where the schema says nothing about a value at all
+    several: bool = True  # more than one restriction of a string
+    ref_siblings: bool = True  # what stands beside $ref
+    counts: bool = True  # minProperties, maxProperties
+    pattern_properties: bool = True
+    logic: bool = True  # rewritten if, not, dependentRequired, dependentSchemas
+    patterns: bool = True
+
+
+EFFORTS = (
+    Effort(),
+    Effort(bounds=False, counts=False),
+    Effort(bounds=False, counts=False, several=False),
+    Effort(bounds=False, counts=False, ref_siblings=False),
+    Effort(bounds=False, counts=False, pattern_properties=False),
+    Effort(bounds=False, counts=False, several=False, ref_siblings=False, pattern_properties=False, logic=False),
+    Effort(False, False, False, False, False, False, False),
+)
+
+
+@dataclass
+class Lowered:
+    """grammar: the engine's schema. left: by id() of a schema object of the normal form, the keywords to be checked.
+
+    definite: by the same, the schema objects inside it that are lowered and apply to what they stand for whatever else
+    the value is. branches: those of which only some apply (anyOf, oneOf, if and the like).
+    """
+
+    grammar: Json = True
+    left: dict[int, set[str]] = field(default_factory=dict)
+    definite: dict[int, list[Json]] = field(default_factory=dict)
+    branches: dict[int, list[Json]] = field(default_factory=dict)
+
+
+def lower(normal: Normal, validation: Validation, max_string: int, effort: Effort) -> Lowered:
+    """Raises ConstraintError for a pattern that is not one."""
+    return _Lowering(normal, validation, max_string, effort).run()
+
+
+class _Lowering:
+    def __init__(self, normal: Normal, validation: Validation, max_string: int, effort: Effort) -> None:
+        self._normal = normal
+        self._validation = validation
+        self._max_string = max_string
+        self._effort = effort
+        self._out = Lowered()
+        self._merges, self._multiples = _traits(normal.schema)
+        self._logic = Logic(normal, Disjointness(normal, validation), self._branch)
+
+    def run(self) -> Lowered:
+        schema = self._normal.schema
+        if isinstance(schema, bool):
+            self._out.grammar = self._any() if schema else False
+        else:
+            grammar = self._lower({key: value for key, value in schema.items() if key != "$defs"}, schema)
+            definitions = {name: self._lower(part, part) for name, part in schema.get("$defs", {}).items()}
+            self._out.grammar = {**grammar, "$defs": definitions} if isinstance(grammar, dict) else grammar
+        if self._bounding and isinstance(self._out.grammar, dict):
+            self._out.grammar.setdefault("$defs", {})["any"] = self._any_value()
+        return self._out
+
+    # --- bounds on values of which the schema says nothing ------------------------------------------------------------
+
+    @property
+    def _bounding(self) -> bool:
+        """Where schemas are merged, a bound on anything would have to be merged into everything."""
+        return self._effort.bounds and not self._merges and self._max_string > 0
+
+    def _any(self) -> Json:
+        return {"$ref": "#/$defs/any"} if self._bounding else True
+
+    def _any_value(self) -> Json:
+        anything = {"$ref": "#/$defs/any"}
+        number = lower_number({"type": "number"}, {"number"}, not self._multiples).keywords
+        return {
+            "anyOf": [
+                {"type": ["null", "boolean"]},
+                {"type": "number", **number},
+                {"type": "string", "maxLength": self._max_string},
+                {"type": "array", "items": anything},
+                {"type": "object", "additionalProperties": anything},
+            ]
+        }
+
+    # --- one schema -------------------------------------------------------------------------------------------------
+
+    def _definite(self, owner: dict[str, Json], part: Json) -> Json:
+        """Lower a schema that applies to its value for certain."""
+        if isinstance(part, bool):
+            return self._any() if part else False
+        self._out.definite.setdefault(id(owner), []).append(part)
+        return self._lower(part, part)
+
+    def _branch(self, owner: dict[str, Json], part: Json) -> Json:
+        """Lower a schema that may or may not apply."""
+        if isinstance(part, bool):
+            return part
+        self._out.branches.setdefault(id(owner), []).append(part)
+        return self._lower(part, part)
+
+    def _leave(self, node: dict[str, Json], *keywords: str) -> None:
+        self._out.left.setdefault(id(node), set()).update(keywords)
+
+    def _lower(self, view: dict[str, Json], node: dict[str, Json]) -> Json:
+        """view: the schema without what is handled elsewhere. node: the same as it stands in the normal form."""
+        if not view:
+            return self._any()
+        if "const" in view or "enum" in view:
+            return self._finite(view, node)
+        named = view.get("type", list(TYPES))
+        kinds = {named} if isinstance(named, str) else set(named)
+        out: dict[str, Json] = {}
+        extra: list[Json] = []
+        if "$ref" in view and not self._effort.ref_siblings and len(view) > 1:
+            self._leave(node, *(view.keys() - {"$ref"}))
+            view = {"$ref": view["$ref"]}
+        for keyword, value in view.items():
+            match keyword:
+                case "type":
+                    out["type"] = value
+                case "$ref":
+                    out["$ref"] = value
+                    self._out.definite.setdefault(id(node), []).append(self._normal.deref(view))
+                case "allOf":
+                    parts = [self._definite(node, part) for part in value]
+                    out.setdefault("allOf", []).extend(parts)
+                case "anyOf":
+                    out.update(self._logic.any_of(node))
+                case "oneOf":
+                    self._one_of(view, node, out)
+                case "properties" if "object" in kinds:
+                    out["properties"] = {name: self._definite(node, part) for name, part in value.items()}
+                case "required" if "object" in kinds:
+                    out["required"] = value
+        if "object" in kinds:
+            self._objects(view, node, out, only="type" in view and not view.keys() & _MERGING)
+        if "array" in kinds:
+            self._arrays(view, node, out, only="type" in view and not view.keys() & _MERGING)
+        if "string" in kinds:
+            self._strings(view, node, out, extra, only_type=kinds == {"string"})
+        if kinds & {"integer", "number"}:
+            self._numbers(view, node, out, kinds & {"integer", "number"} if "type" in view else set())
+        extra += self._logic.extra(view, node, lambda keyword: self._leave(node, keyword), self._effort.logic)
+        if extra:
+            out["allOf"] = [*out.pop("allOf", []), *extra]  # last, so that the schema's own order of properties stays
+        return out
+
+    def _one_of(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json]) -> None:
+        lowered, whole = self._logic.one_of(view, node)
+        if "anyOf" in view:
+            out.setdefault("allOf", []).append(lowered)
+        else:
+            out.update(lowered)
+        if not whole:
+            self._leave(node, "oneOf")
+
+    def _finite(self, view: dict[str, Json], node: dict[str, Json]) -> Json:
+        """Exact, whatever else the schema says: its values are tried."""
+        listed = [view["const"]] if "const" in view else view["enum"]
+        values = [value for value in listed if self._validation.is_valid(node, value)]
+        if any(_rounded(value) for value in values):
+            self._leave(node, "const" if "const" in view else "enum")
+            kept = [value for value in values if not _rounded(value)]
+            return {"anyOf": [{"enum": kept}, {"type": "integer"}]} if kept else {"type": "integer"}
+        return {"enum": values} if values else False
+
+    def _strings(self, view: dict[str, Json], node: dict[str, Json], out: dict, extra: list, *, only_type: bool) -> None:
+        if not (only_type or view.keys() & _STRINGS):
+            return
+        try:
+            found = lower_string(
+                view, only_type, self._max_string, pattern_fits, self._effort.patterns, self._effort.several
+            )
+            if "pattern" in view:
+                matcher(view["pattern"])
+        except PatternError as error:
+            refuse("pattern", self._normal.pointer(node) + "/pattern", f"{view['pattern']!r}: {error}")
+        out.update(found.keywords)
+        extra += found.extra
+        if found.left:
+            self._leave(node, *found.left)
+
+    def _numbers(self, view: dict[str, Json], node: dict[str, Json], out: dict, kinds: set[str]) -> None:
+        if not (kinds or view.keys() & _NUMBERS):
+            return
+        found = lower_number(view, kinds, not self._multiples)
+        out.update(found.keywords)
+        if found.left:
+            self._leave(node, *found.left)
+
+    # --- objects and arrays -------------------------------------------------------------------------------------------
+
+    def _objects(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json], *, only: bool) -> None:
+        patterns = self._pattern_properties(view, node, out)
+        if "additionalProperties" in view:
+            rest = self._definite(node, view["additionalProperties"])
+            if patterns:
+                out["additionalProperties"] = rest
+            else:
+                self._leave(node, "additionalProperties")
+        elif only and self._bounding and "patternProperties" not in view:
+            out["additionalProperties"] = self._any()
+        closed = view.get("additionalProperties") is False and "patternProperties" not in view
+        if "maxProperties" in view:
+            if self._effort.counts:
+                out["maxProperties"] = view["maxProperties"]
+            else:
+                self._leave(node, "maxProperties")
+        if view.get("minProperties", 0) > len(view.get("required", [])):
+            if self._effort.counts:
+                out["minProperties"] = view["minProperties"]
+            if not (self._effort.counts and closed):
+                self._leave(node, "minProperties")  # the engine counts a name that comes twice as two
+        if "propertyNames" in view and view["propertyNames"] is not True:
+            self._leave(node, "propertyNames")
+            if view["propertyNames"] is False:
+                out["additionalProperties"] = False
+        if "unevaluatedProperties" in view and view["unevaluatedProperties"] is not True:
+            self._leave(node, "unevaluatedProperties")
+
+    def _pattern_properties(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json]) -> bool:
+        """Whether all of them are in the grammar."""
+        lowered = {}
+        for pattern, part in view.get("patternProperties", {}).items():
+            try:
+                matcher(pattern)
+                fits = self._effort.pattern_properties and self._effort.patterns and pattern_fits(pattern)
+            except PatternError as error:
+                refuse("patternProperties", self._normal.pointer(node) + "/patternProperties", f"{pattern!r}: {error}")
+            if not fits:
+                self._leave(node, "patternProperties")
+                return False
+            lowered[to_engine(pattern)] = self._definite(node, part)
+        if lowered:
+            out["patternProperties"] = lowered
+        return True
+
+    def _arrays(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json], *, only: bool) -> None:
+        if "prefixItems" in view:
+            out["prefixItems"] = [self._definite(node, part) for part in view["prefixItems"]]
+        if "items" in view:
+            out["items"] = self._definite(node, view["items"])
+        elif only and self._bounding:
+            out["items"] = self._any()
+        for keyword in ("minItems", "maxItems"):
+            if keyword in view:
+                if view[keyword] <= MAX_ITEMS:
+                    out[keyword] = view[keyword]
+                else:
+                    self._leave(node, keyword)
+        if view.get("uniqueItems") and view.get("maxItems", 2) > 1:
+            self._leave(node, "uniqueItems")
+        if "contains" in view:
+            least = view.get("minContains", 1)
+            if least or "maxContains" in view:
+                self._leave(node, "contains")
+            if least:
+                out["minItems"] = max(min(least, MAX_ITEMS), out.get("minItems", 0))
+        if "unevaluatedItems" in view and view["unevaluatedItems"] is not True:
+            self._leave(node, "unevaluatedItems")
+
+
+def _rounded(value: Json) -> bool:
+    """Whether a value holds a number that the engine would write differently."""
+    if isinstance(value, dict):
+        return any(_rounded(each) for each in value.values())
+    if isinstance(value, list):
+        return any(_rounded(each) for each in value)
+    return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) > 1 << 53
+
+
+def _traits(schema: Json) -> tuple[bool, bool]:
+    """Whether schemas are merged with others somewhere in a schema, and whether there is a multipleOf in it."""
+    merges = multiples = False
+    todo = [schema]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, list):
+            todo += each
+        if not isinstance(each, dict):
+            continue
+        applicators = each.keys() & _MERGING
+        merges |= bool(applicators & {"allOf", "not", "if", "dependentRequired", "dependentSchemas"})
+        merges |= bool(applicators and len(each.keys() - {"$defs"}) > 1)
+        multiples |= "multipleOf" in each
+        todo += each.values()
+    return merges, multiples

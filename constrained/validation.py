@@ -1,0 +1,138 @@
+"""Validates values against a normalised schema, exactly: with `jsonschema`, but patterns and formats as read here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from typing import Any
+
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.validators import extend
+
+from .formats import FORMAT_CHECKS, FORMAT_LENGTHS, FORMATS
+from .patterns import PatternError, to_engine, to_python
+
+Json = Any
+END = 256  # the id of the end token of the tokenizer that reads bytes
+
+
+class Validation:
+    """Values against the parts of one normalised schema."""
+
+    def __init__(self, schema: Json) -> None:
+        self._validator = _Validator(schema)
+
+    def error(self, part: Json, value: Json) -> ValidationError | None:
+        """The first thing wrong with `value` as an instance of `part`, a part of the schema."""
+        try:
+            return next(self._validator.descend(value, part), None)
+        except RecursionError:
+            return ValidationError("it is nested too deep to be checked", validator="depth")
+
+    def is_valid(self, part: Json, value: Json) -> bool:
+        return self.error(part, value) is None
+
+
+@lru_cache(maxsize=2000)
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a pattern is found in a text, in time that is never exponential. Raises PatternError."""
+    try:
+        compiled, longest = to_python(pattern)
+    except PatternError as error:
+        if not error.only_here:
+            raise
+        return _automaton(to_engine(pattern))
+
+    def search(text: str) -> bool:
+        if len(text) <= longest:
+            return compiled.search(text) is not None
+        try:
+            return _automaton(to_engine(pattern))(text)
+        except PatternError:
+            return False  # too long to be checked
+
+    return search
+
+
+@lru_cache(maxsize=2000)
+def _automaton(pattern: str) -> Callable[[str], bool]:
+    """The same by a grammar engine, in linear time. pattern: in the engine's dialect."""
+    import llguidance
+
+    schema = json.dumps({"type": "string", "pattern": pattern})
+    grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides={"whitespace_flexible": False})
+    start = llguidance.LLMatcher(byte_tokenizer(), grammar, log_level=0)
+    if start.is_error():
+        raise PatternError(start.get_error().partition("\n")[0])
+
+    def matches(text: str) -> bool:
+        fresh = start.deep_copy()
+        data = list(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
+        return fresh.try_consume_tokens(data) == len(data) and fresh.is_accepting()
+
+    return matches
+
+
+@cache
+def byte_tokenizer() -> Any:
+    """A tokenizer for llguidance whose tokens are the single bytes."""
+    import llguidance
+
+    class Bytes:
+        eos_token_id = END
+        bos_token_id = None
+        tokens = [*(bytes([value]) for value in range(END)), b"<end>"]
+        special_token_ids = (END,)
+
+        def __call__(self, text: bytes | str) -> list[int]:
+            return list(text if isinstance(text, bytes) else text.encode())
+
+    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(Bytes()))
+
+
+def has_format(name: str, text: str) -> bool:
+    """Whether a text has one of the known formats."""
+    whole = FORMATS.get(name)
+    if len(text) > FORMAT_LENGTHS.get(name, len(text)):
+        return False
+    if whole is not None and not _automaton(f"^(?:{whole})$")(text):
+        return False
+    return name not in FORMAT_CHECKS or FORMAT_CHECKS[name](text)
+
+
+def _pattern(validator: Any, pattern: str, value: Json, schema: Json) -> Iterator[ValidationError]:
+    if isinstance(value, str) and not matcher(pattern)(value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _format(validator: Any, name: str, value: Json, schema: Json) -> Iterator[ValidationError]:
+    if isinstance(value, str) and not has_format(name, value):
+        yield ValidationError(f"{value!r} is not a {name}")
+
+
+def _pattern_properties(validator: Any, patterns: Json, value: Json, schema: Json) -> Iterator[ValidationError]:
+    if isinstance(value, dict):
+        for pattern, part in patterns.items():
+            for name, each in value.items():
+                if matcher(pattern)(name):
+                    yield from validator.descend(each, part, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, part: Json, value: Json, schema: Json) -> Iterator[ValidationError]:
+    if isinstance(value, dict):
+        known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        for name, each in value.items():
+            if name not in known and not any(matcher(pattern)(name) for pattern in patterns):
+                yield from validator.descend(each, part, path=name)
+
+
+_Validator = extend(
+    Draft202012Validator,
+    {
+        "pattern": _pattern,
+        "format": _format,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+    },
+)

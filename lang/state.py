@@ -1,0 +1,399 @@
+"""`ProgramState`: what a program has said so far. A program adds to it, reads variables from it, and forks it.
+
+Adding never waits: a step starts as soon as the steps before it have ended, in whatever state they were taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar, overload
+
+from .errors import ProgramError, ProgramMisuse, UnknownVariable
+from .feed import Feed
+from .history import messages_of
+from .ir import (
+    Concat,
+    Content,
+    Expr,
+    Gen,
+    Role,
+    RoleBegin,
+    RoleEnd,
+    Select,
+    SeparateReasoning,
+    Text,
+    flatten,
+)
+from .loop import loop_thread
+from .output import Output
+from .place import caller_place
+from .position import START, Position
+from .report import Report
+from .roles import RoleBlock, in_role
+from .run import Event, Run
+from .steps import Item, generation, resolved, selection
+from .streaming import pump
+from .variables import Fixed, Gathered, Generated, Reasoning, Span, Variable
+
+T = TypeVar("T")
+JoinMode = Literal["gather_variable", "concate_and_append"]
+REASONING = "_reasoning_content"  # appended to the name of a variable whose reasoning was separated
+
+
+class ProgramState:
+    """The state of a program, or of one branch of it. Made by running a program, and by `fork`.
+
+    `s += x` adds text and expressions; `s["name"]` is a variable's value, waiting for it where need be. Both raise
+    ProgramError where a step that they depend on failed. In an `async def` program use `aget`, `atext`, … instead.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        branch: str = "main",
+        items: Sequence[Item] = (),
+        variables: dict[str, Variable] | None = None,
+        position: Position = START,
+    ) -> None:
+        self.ret_value: Any = None
+        self._run = run
+        self._branch = branch
+        self._items: Feed[Item] = Feed(items)
+        run.adopt(self._items)
+        self._variables = dict(variables or {})
+        self._position = position
+        self._forked_at = len(items)
+        self._children = 0
+        self._error: BaseException | None = None
+
+    # --- adding ----------------------------------------------------------------------------------------------------
+
+    def __iadd__(self, other: Content) -> ProgramState:
+        """Add text, an expression, or a list of them. Raises ProgramMisuse or Unsupported, and then adds nothing."""
+        parts = flatten(other)
+        if self._items.closed:
+            raise ProgramMisuse("This state has ended: it was joined, or its program is over.")
+        position = self._position.after(parts, self._run.backend, self._run.defaults)
+        for part in parts:
+            self._add(part)
+        self._position = position
+        return self
+
+    @overload
+    def system(self, expr: None = None) -> RoleBlock: ...
+    @overload
+    def system(self, expr: Content) -> Concat: ...
+
+    def system(self, expr: Content | None = None) -> RoleBlock | Concat:
+        """A system message of this content; without one, a context manager in which it is written."""
+        return self._in_role("system", expr)
+
+    @overload
+    def user(self, expr: None = None) -> RoleBlock: ...
+    @overload
+    def user(self, expr: Content) -> Concat: ...
+
+    def user(self, expr: Content | None = None) -> RoleBlock | Concat:
+        """A user's message of this content; without one, a context manager in which it is written."""
+        return self._in_role("user", expr)
+
+    @overload
+    def assistant(self, expr: None = None) -> RoleBlock: ...
+    @overload
+    def assistant(self, expr: Content) -> Concat: ...
+
+    def assistant(self, expr: Content | None = None) -> RoleBlock | Concat:
+        """An assistant's message of this content; without one, a context manager in which it is written."""
+        return self._in_role("assistant", expr)
+
+    @contextmanager
+    def var_scope(self, name: str) -> Iterator[None]:
+        """What is added within is the value of the variable `name`, afterwards."""
+        start = len(self._items)
+        yield
+        self._variables[name] = Span(self._items.snapshot()[start:])
+
+    # --- branching -------------------------------------------------------------------------------------------------
+
+    def fork(self, size: int = 1) -> ForkGroup:
+        """`size` states that go on from here side by side, with this one's variables. What they share is computed once,
+        without waiting for it: a fork costs nothing. Raises ProgramMisuse for less than one."""
+        if size < 1:
+            raise ProgramMisuse(f"fork needs a size of at least 1, not {size}.")
+        items = self._items.snapshot()
+        branches = tuple(f"{self._branch}.{self._children + i}" for i in range(size))
+        self._children += size
+        self._run.note(Event("fork", self._branch, branches=branches))
+        return ForkGroup(
+            self,
+            [ProgramState(self._run, name, items, self._variables, self._position) for name in branches],
+        )
+
+    @contextmanager
+    def copy(self) -> Iterator[ProgramState]:
+        """A fork of one, as a context manager that joins it at the end: its new variables are then here, in lists."""
+        group = self.fork(1)
+        yield group[0]
+        group.join()
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Any:
+        """A variable's value: text, or a list where there are several. Raises UnknownVariable."""
+        variable = self._variable(name)
+        self._wait(list(variable.outputs()))
+        return variable.value()
+
+    async def aget(self, name: str) -> Any:
+        """`s[name]` for an event loop."""
+        variable = self._variable(name)
+        await self._awaited(list(variable.outputs()))
+        return variable.value()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._variables[name] = Fixed(value)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the variable has a value already; never waits."""
+        return name in self._variables and all(each.done for each in self._variables[name].outputs())
+
+    def meta(self, name: str) -> Any:
+        """What is known about a variable's generation, a dict: prompt_tokens, cached_tokens, completion_tokens,
+        finish_reason, and logprobs where they were asked for; after a `select` also the scores by choice."""
+        variable = self._variable(name)
+        self._wait(list(variable.outputs()))
+        return variable.meta()
+
+    get_meta_info = meta
+
+    def text(self) -> str:
+        """All of it as text, with what the model's chat template puts around messages, where that is known."""
+        self._wait(self._outputs())
+        return loop_thread().call(self._text())
+
+    async def atext(self) -> str:
+        """`text` for an event loop."""
+        await self._awaited(self._outputs())
+        return await loop_thread().acall(self._text())
+
+    def messages(self) -> list[dict[str, str]]:
+        """The messages that have ended, as dicts of role and content."""
+        self._wait(self._outputs())
+        history = loop_thread().call(resolved(self._checked_items()))
+        return [{"role": each.role, "content": each.content} for each in messages_of(history)[0] if each.closed]
+
+    def text_iter(self, var_name: str | None = None) -> Iterator[str]:
+        """The text as it comes, piece by piece, or that of a variable. Whole where the run does not stream."""
+        self._raise_error()
+        return self._shown(pump(self._items, self._variables, var_name, self._run.backend))
+
+    def text_async_iter(self, var_name: str | None = None) -> AsyncIterator[str]:
+        """`text_iter` for an event loop."""
+        self._raise_error()
+        return self._ashown(pump(self._items, self._variables, var_name, self._run.backend))
+
+    def sync(self) -> None:
+        """Wait until every step of this state has ended. Raises ProgramError where one failed."""
+        self._wait(self._outputs())
+        self._checked_items()
+
+    async def async_sync(self) -> None:
+        """`sync` for an event loop."""
+        await self._awaited(self._outputs())
+        self._checked_items()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the program, where it did not end well; None while it runs."""
+        return self._error
+
+    def cancel(self) -> None:
+        """End the whole run: open requests are aborted, and what the program still asks for raises ProgramCancelled."""
+        self._run.cancel()
+
+    def report(self) -> Report:
+        """What the whole run has computed, reused and generated, so far."""
+        return Report.of(self._run)
+
+    def __str__(self) -> str:
+        return f"ProgramState({self.text()})"
+
+    def __repr__(self) -> str:
+        return f"<ProgramState {self._branch!r} of {self._run.program!r}, {len(self._items)} items>"
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _add(self, part: Expr) -> None:
+        if isinstance(part, Text):
+            self._run.note(Event("text", self._branch, part.text))
+            self._items.put(part)
+        elif isinstance(part, RoleBegin | RoleEnd):
+            self._run.note(Event("begin" if isinstance(part, RoleBegin) else "end", self._branch, part.role))
+            self._items.put(part)
+        else:
+            self._step(part)
+
+    def _step(self, part: Expr) -> None:
+        run, before = self._run, self._items.snapshot()
+        step = part.gen if isinstance(part, SeparateReasoning) else part
+        assert isinstance(step, Gen | Select)
+        output = Output(str(step), step.name, self._branch, caller_place(), run.saw)
+        if isinstance(step, Select):
+            work = selection(run.backend, before, step, output)
+        else:
+            tags = part.tags if isinstance(part, SeparateReasoning) else None
+            options = step.options.over(run.defaults)
+            work = generation(run.backend, before, options, output, stream=run.stream, tags=tags)
+        run.start(output, work)
+        if step.name is not None:
+            self._variables[step.name] = Generated(output)
+            if isinstance(part, SeparateReasoning):
+                self._variables[step.name + REASONING] = Reasoning(output)
+        self._items.put(output)
+
+    def _in_role(self, role: Role, expr: Content | None) -> RoleBlock | Concat:
+        return RoleBlock(self.__iadd__, role) if expr is None else in_role(role, expr)
+
+    def _variable(self, name: str) -> Variable:
+        self._raise_error()
+        variable = self._variables.get(name)
+        if variable is None:
+            known = f"it has {', '.join(map(repr, self._variables))}" if self._variables else "it has none yet"
+            raise UnknownVariable(f"This state has no variable {name!r}; {known}.")
+        return variable
+
+    def _outputs(self) -> list[Output]:
+        return [item for item in self._items.snapshot() if isinstance(item, Output)]
+
+    def _wait(self, outputs: list[Output]) -> None:
+        self._run.check_may_block(outputs)
+        for output in outputs:
+            output.wait()
+
+    async def _awaited(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            await output.settled()
+
+    def _checked_items(self) -> tuple[Item, ...]:
+        """The items, all of which have ended; raises the error of one that failed."""
+        self._raise_error()
+        items = self._items.snapshot()
+        for item in items:
+            if isinstance(item, Output):
+                item.outcome()
+        return items
+
+    async def _text(self) -> str:
+        return await self._run.backend.text(await resolved(self._checked_items()))
+
+    def _raise_error(self) -> None:
+        if isinstance(self._error, ProgramError):
+            raise self._error.again()
+        if self._error is not None:
+            raise self._error
+
+    def _shown(self, pieces: Feed[str]) -> Iterator[str]:
+        try:
+            yield from pieces
+        except ProgramError as error:
+            self._run.saw(error)
+            raise
+
+    async def _ashown(self, pieces: Feed[str]) -> AsyncIterator[str]:
+        try:
+            async for piece in pieces:
+                yield piece
+        except ProgramError as error:
+            self._run.saw(error)
+            raise
+
+    def _end(self, error: BaseException | None = None) -> None:
+        """Nothing is added any more."""
+        self._error = error
+        self._items.close(error)
+
+    def _take_in(self, child: ProgramState) -> None:
+        """Add what a branch has said since its fork, token for token."""
+        if child._position.role != self._position.role:
+            raise ProgramMisuse("A branch can only be appended where the same role is open as in the branch.")
+        for item in child._items.snapshot()[child._forked_at :]:
+            self._items.put(item)
+            self._position = Position(self._position.role, begun=True)
+
+
+class ForkGroup:
+    """Branches that were forked together; iterate over them, or index them."""
+
+    def __init__(self, parent: ProgramState, states: list[ProgramState]) -> None:
+        self._parent = parent
+        self._states = states
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[ProgramState]:
+        return iter(self._states)
+
+    def __getitem__(self, index: int) -> ProgramState:
+        return self._states[index]
+
+    def __setitem__(self, index: int, state: ProgramState) -> None:
+        """What `forks[i] += x` ends with; nothing else may be put here."""
+        if state is not self._states[index]:
+            raise ProgramMisuse("A branch cannot be replaced by another state.")
+
+    def __iadd__(self, other: Content | Callable[[int], Content]) -> ForkGroup:
+        """Add the same to every branch, or `other(i)` to branch i, or the items of a list of as many."""
+        if isinstance(other, list | tuple) and len(other) != len(self._states):
+            raise ProgramMisuse(f"{len(other)} items cannot be added to {len(self._states)} branches one by one.")
+        for i, state in enumerate(self._states):
+            if isinstance(other, list | tuple):
+                state += other[i]
+            elif isinstance(other, str | Expr) or not callable(other):
+                state += other
+            else:
+                state += other(i)
+        return self
+
+    def join(self, mode: JoinMode = "gather_variable") -> None:
+        """Wait for the branches and end them. Raises ProgramError where a step of one failed.
+
+        "gather_variable": each variable that the parent does not have becomes one of its own: the list of the
+        branches' values. "concate_and_append": the parent goes on with what each branch has said, one after the other.
+        """
+        _check_mode(mode)
+        for state in self._states:
+            state._wait(state._outputs())
+        self._joined(mode)
+
+    async def ajoin(self, mode: JoinMode = "gather_variable") -> None:
+        """`join` for an event loop."""
+        _check_mode(mode)
+        for state in self._states:
+            await state._awaited(state._outputs())
+        self._joined(mode)
+
+    def _joined(self, mode: JoinMode) -> None:
+        parent = self._parent
+        for state in self._states:
+            state._checked_items()
+        parent._run.note(
+            Event("join", parent._branch, text=mode, branches=tuple(each._branch for each in self._states))
+        )
+        if mode == "gather_variable":
+            known = set(parent._variables)
+            names = dict.fromkeys(name for state in self._states for name in state._variables if name not in known)
+            for name in names:
+                found = [state._variables[name] for state in self._states if name in state._variables]
+                parent._variables[name] = Gathered(found)
+        else:
+            for state in self._states:
+                parent._take_in(state)
+        for state in self._states:
+            state._end()
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in ("gather_variable", "concate_and_append"):
+        raise ProgramMisuse(f'join takes "gather_variable" or "concate_and_append"; not {mode!r}.')

@@ -1,0 +1,202 @@
+"""The processes that compile constraints: started when they are needed, killed when one takes too long, replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from ..constrained.spec import Constraint
+from ..runtime.errors import SapwoodError
+from .grammar_wire import HEADER_BYTES, Done, FromCompiler, Job, Setup, Started, frame, length_of
+from .logs import logger
+
+log = logger("grammar")
+
+COMMAND = (sys.executable, "-P", "-m", f"{__name__.rpartition('.')[0]}.grammar_compiler")
+COMPILE_SECONDS = 5.0
+YOUNG_SECONDS = 10.0  # a compiler of this age may still be importing its engines; that is not the constraint's fault,
+IMPORT_SECONDS = 5.0  # which gets so much longer
+START_SECONDS = 60.0
+MAX_COMPILERS = 3
+PATIENCE_SECONDS = 0.05  # how long a constraint waits for a busy compiler before another one is started
+NICENESS = 5  # streams go first: a compiler takes what the others leave, or a quarter of a core
+
+
+class CompilerFailed(SapwoodError):
+    """No compiler can be started, or it has a fault; the request fails though its constraint may be right."""
+
+
+class CompilerDied(Exception):
+    """The process ended before it answered."""
+
+
+class Compiler:
+    """One compiling process. For one job at a time."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._decoder = msgspec.msgpack.Decoder(FromCompiler)
+        self._began = time.monotonic()
+        self._over = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return not self._over and self._process.returncode is None
+
+    @classmethod
+    async def start(cls, command: Sequence[str], setup: Setup) -> Compiler:
+        """Start a process and wait until it can compile. Raises CompilerFailed."""
+        pipe = asyncio.subprocess.PIPE
+        try:
+            compiler = cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
+        except OSError as error:
+            raise CompilerFailed(f"The grammar compiler cannot be started: {error}.") from None
+        with contextlib.suppress(OSError, AttributeError):  # no such thing on this system
+            os.setpriority(os.PRIO_PROCESS, compiler.pid, NICENESS)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                answer = await compiler._ask(setup)
+            if not isinstance(answer, Started):
+                raise CompilerDied
+        except BaseException as error:
+            compiler.kill()
+            if isinstance(error, TimeoutError | CompilerDied):
+                raise CompilerFailed("The grammar compiler did not start; the log says why.") from None
+            raise
+        return compiler
+
+    async def compile(self, constraint: Constraint) -> Done:
+        """Raises TimeoutError, or CompilerDied; in both cases, and where it is cancelled, the process is over."""
+        young = time.monotonic() - self._began < YOUNG_SECONDS
+        try:
+            async with asyncio.timeout(COMPILE_SECONDS + (IMPORT_SECONDS if young else 0.0)):
+                answer = await self._ask(Job(constraint))
+            if not isinstance(answer, Done):
+                raise CompilerDied
+        except BaseException:
+            self.kill()
+            raise
+        return answer
+
+    def kill(self) -> None:
+        """End the process, whatever it does."""
+        self._over = True
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def end(self) -> None:
+        """Kill the process and wait until it is gone."""
+        self.kill()
+        await self._process.wait()
+
+    async def _ask(self, message: Setup | Job) -> FromCompiler:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(frame(message))
+            await self._process.stdin.drain()
+            header = await self._process.stdout.readexactly(HEADER_BYTES)
+            return self._decoder.decode(await self._process.stdout.readexactly(length_of(header)))
+        except (asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
+            raise CompilerDied from error
+
+
+class CompilerPool:
+    """A few compilers. Who has to wait gets one in order of asking; where that takes a while, one more is started."""
+
+    def __init__(self, command: Sequence[str], setup: Setup) -> None:
+        """Starts nothing yet."""
+        self._command = command
+        self._setup = setup
+        self._idle: list[Compiler] = []
+        self._busy: set[Compiler] = set()
+        self._starting: set[asyncio.Task[None]] = set()
+        self._waiting: deque[asyncio.Future[Compiler]] = deque()
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the compilers that are ready or at work."""
+        return [compiler.pid for compiler in (*self._idle, *self._busy)]
+
+    async def grow(self, size: int) -> None:
+        """Start compilers, one after the other, until there are `size` of them."""
+        while len(self._idle) + len(self._busy) < size:
+            before = len(self._idle) + len(self._busy)
+            self._start_one()
+            await asyncio.gather(*self._starting)
+            if len(self._idle) + len(self._busy) <= before:
+                return
+
+    async def take(self) -> Compiler:
+        """An idle compiler, to be given back. Raises CompilerFailed."""
+        while self._idle:
+            compiler = self._idle.pop()
+            if compiler.alive:
+                self._busy.add(compiler)
+                return compiler
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Compiler] = loop.create_future()
+        self._waiting.append(waiting)
+        hurry = loop.call_later(PATIENCE_SECONDS if self._busy or self._starting else 0.0, self._start_one)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                self.give_back(waiting.result())
+            raise
+        finally:
+            hurry.cancel()
+
+    def give_back(self, compiler: Compiler) -> None:
+        """Also one that is over: then another one takes its place."""
+        self._busy.discard(compiler)
+        if compiler.alive:
+            self._offer(compiler)
+        else:
+            self._start_one()
+
+    async def close(self) -> None:
+        """End them all."""
+        for task in self._starting:
+            task.cancel()
+        await asyncio.gather(*self._starting, *map(Compiler.end, (*self._idle, *self._busy)), return_exceptions=True)
+
+    def _offer(self, compiler: Compiler) -> None:
+        """To whoever has waited longest; else it is idle."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                self._busy.add(compiler)
+                waiting.set_result(compiler)
+                return
+        self._idle.append(compiler)
+
+    def _start_one(self) -> None:
+        """Start one more, unless there are enough."""
+        if len(self._idle) + len(self._busy) + len(self._starting) < MAX_COMPILERS:
+            task = asyncio.create_task(self._start())
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
+
+    async def _start(self) -> None:
+        try:
+            self._offer(await Compiler.start(self._command, self._setup))
+        except CompilerFailed as error:
+            log.warning("%s", error)
+            if not (self._idle or self._busy):
+                while self._waiting:
+                    waiting = self._waiting.popleft()
+                    if not waiting.done():
+                        waiting.set_exception(error)

@@ -1,0 +1,214 @@
+"""Drafts: where guesses come from, when they are made, and that they save steps without changing an answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_worker import completion
+from harness import Harness
+
+from sapwood.managers.messages import Sampling, TokenizedRequest, pack_ids
+from sapwood.managers.scheduler.drafts import FIRST_DRAFT, MAX_DRAFT, NGRAM, PAUSE, Drafter, Drafting, StepCost
+from sapwood.managers.scheduler.request import Request
+from sapwood.radix.prefix_cache import PrefixCache
+
+PROMPT = list(range(10, 40))
+
+
+def request_of(prompt: list[int], produced: list[int], namespace: str = "", max_tokens: int = 100) -> Request:
+    """A request that has a completion already."""
+    sampling = Sampling(max_tokens=max_tokens, seed=0)
+    request = Request(TokenizedRequest("r", 0, pack_ids(prompt), sampling, [], namespace, 0), 0)
+    for token in produced:
+        request.append(token)
+    return request
+
+
+def cache_with(tokens: list[int], namespace: str = "") -> PrefixCache:
+    cache = PrefixCache(1000)
+    ids = np.array(tokens, np.int32)
+    lease = cache.open(namespace, ids, len(tokens))
+    cache.grow(lease, len(tokens))
+    cache.close(lease, ids)
+    return cache
+
+
+# --- where guesses come from ------------------------------------------------------------------------------------------
+
+
+def test_the_tree_continues_a_sequence_that_it_holds_as_a_whole() -> None:
+    drafter = Drafter(cache_with([1, 2, 3, 4, 5, 6, 7, 8, 9]))
+    assert drafter.propose(request_of([1, 2], [3]), 1).tolist() == [4, 5, 6, 7]
+    assert drafter.propose(request_of([1, 2], [4]), 1).tolist() == []
+
+
+def test_the_tree_of_another_namespace_is_never_looked_into() -> None:
+    drafter = Drafter(cache_with([1, 2, 3, 4, 5, 6, 7, 8, 9], namespace="salt"))
+    assert drafter.propose(request_of([1, 2], [3]), 1).tolist() == []
+    assert drafter.propose(request_of([1, 2], [3], namespace="salt"), 1).tolist() == [4, 5, 6, 7]
+
+
+def test_the_requests_own_text_is_the_second_source_the_latest_occurrence_first() -> None:
+    drafter = Drafter(PrefixCache(10))
+    ngram = [1, 2, 3, 4]
+    assert len(ngram) == NGRAM
+    request = request_of([*ngram, 50, 51, *ngram, 60, 61, 62], [7, *ngram])
+    assert drafter.propose(request, 1).tolist() == [60, 61, 62, 7]
+    assert drafter.propose(request_of([*ngram, 50, 51], [2, 3, 4]), 1).tolist() == []
+
+
+def test_completions_that_ended_are_the_third_source_and_stay_in_their_namespace() -> None:
+    drafter = Drafter(PrefixCache(10))
+    drafter.remember(request_of([9, 9], [1, 2, 3, 4, 5, 6, 7]))
+    assert drafter.propose(request_of([8], [1, 2, 3, 4]), 1).tolist() == [5, 6, 7]
+    assert drafter.propose(request_of([8], [1, 2, 3, 4], namespace="salt"), 1).tolist() == []
+    drafter.forget()
+    assert drafter.propose(request_of([8], [1, 2, 3, 4]), 1).tolist() == []
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sapwood.managers.scheduler.drafts.REMEMBERED", 10)
+    drafter = Drafter(PrefixCache(10))
+    drafter.remember(request_of([9], list(range(100, 140))))
+    assert drafter.propose(request_of([8], [100, 101, 102, 103]), 1).tolist() == []
+    assert drafter.propose(request_of([8], [134, 135, 136, 137]), 1).tolist() == [138, 139]
+
+
+def test_no_guess_goes_beyond_the_end_of_the_completion() -> None:
+    drafter = Drafter(cache_with(list(range(1, 30))))
+    assert drafter.propose(request_of([1, 2], [3], max_tokens=4), 1).tolist() == [4, 5]
+    assert drafter.propose(request_of([1, 2], [3], max_tokens=2), 1).tolist() == []
+
+
+# --- when they are made -----------------------------------------------------------------------------------------------
+
+
+def test_the_length_of_a_guess_follows_its_success() -> None:
+    drafting = Drafting()
+    drafting.learn(FIRST_DRAFT, FIRST_DRAFT)
+    assert drafting.length == 2 * FIRST_DRAFT
+    for _ in range(5):
+        drafting.learn(drafting.length, drafting.length)
+    assert drafting.length == MAX_DRAFT
+    drafting.learn(MAX_DRAFT, 0)
+    assert drafting.length == MAX_DRAFT // 2
+
+
+def test_the_cost_of_a_token_decides_what_pays() -> None:
+    cost = StepCost()
+    for tokens in (1, 4, 1, 8, 1, 16):
+        cost.observe(tokens, 0.006 + 0.002 * tokens)
+    assert cost.least_acceptance(1) == pytest.approx(0.002 / 0.008, abs=0.01)
+    assert cost.least_acceptance(16) == pytest.approx(0.002 / (0.002 + 0.006 / 16), abs=0.01)
+
+
+def test_before_there_are_figures_a_crowd_does_not_guess_readily() -> None:
+    cost = StepCost()
+    assert cost.least_acceptance(1) < cost.least_acceptance(4) == cost.least_acceptance(100)
+    for _ in range(50):
+        cost.observe(3, 0.01)  # all alike: no slope in them
+    assert cost.least_acceptance(1) == StepCost().least_acceptance(1)
+
+
+def test_guesses_that_do_not_come_true_stop_for_a_while_and_longer_each_time() -> None:
+    drafter = Drafter(cache_with(list(range(1, 30))))
+    request = request_of([1, 2], [3], max_tokens=10_000)
+    request.drafting.learn(4, 0)
+    request.drafting.learn(4, 0)
+    assert drafter.propose(request, 1).tolist() == []
+    assert request.drafting.resume_at == 1 + PAUSE
+    for token in range(4, 4 + PAUSE):
+        request.append(token if token < 30 else 0)
+    request.drafting.learn(4, 0)
+    request.drafting.learn(4, 0)
+    drafter.propose(request, 1)
+    assert request.drafting.resume_at == 1 + 3 * PAUSE
+
+
+# --- what they do -----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_request_again_takes_a_fraction_of_the_steps_and_says_the_same() -> None:
+    harness = Harness()
+    harness.submit("first", PROMPT, 60, logprobs=0)
+    harness.run()
+    before = harness.steps
+    harness.submit("again", PROMPT, 60, logprobs=0)
+    harness.run()
+    first, again = harness.answers["first", 0], harness.answers["again", 0]
+    assert again.token_ids == first.token_ids == completion(PROMPT, 60, [])
+    assert again.logprobs == first.logprobs
+    assert harness.steps - before < before / 4
+    assert again.effort is not None
+    assert again.effort.forward_passes < 15
+    assert again.effort.accepted == again.effort.drafted > 40
+    assert harness.scheduler.counters.accepted_tokens == again.effort.accepted
+    harness.assert_idle()
+
+
+def test_without_drafts_every_token_is_a_step() -> None:
+    harness = Harness(drafts=False)
+    for name in ("first", "again"):
+        harness.submit(name, PROMPT, 20)
+        harness.run()
+        effort = harness.answers[name, 0].effort
+        assert effort is not None
+        assert (effort.forward_passes, effort.drafted) == (19, 0)
+
+
+def test_a_stop_inside_a_guess_that_came_true_ends_the_completion_there() -> None:
+    harness = Harness()
+    harness.submit("first", PROMPT, 60)
+    harness.run()
+    whole = harness.answers["first", 0].token_ids
+    stop = next(token for place, token in enumerate(whole) if place > 20 and token not in whole[:place])
+    harness.submit("again", PROMPT, 60, stop_ids=[stop])
+    harness.run()
+    assert harness.answers["again", 0].token_ids == whole[: whole.index(stop) + 1]
+    harness.submit("third", PROMPT + whole[: whole.index(stop) + 1], 5)  # reads what the second one left
+    harness.run()
+    assert harness.answers["third", 0].token_ids == completion(PROMPT + whole[: whole.index(stop) + 1], 5, [])
+    harness.assert_idle()
+
+
+def test_where_slots_are_scarce_nothing_is_guessed() -> None:
+    harness = Harness(slots=len(PROMPT) + 60)
+    harness.submit("first", PROMPT, 60)
+    harness.run()
+    harness.submit("again", PROMPT, 60)
+    harness.run()
+    assert harness.answers["again", 0].token_ids == completion(PROMPT, 60, [])
+    harness.assert_idle()
+
+
+def test_a_stream_beside_one_that_guesses_gets_its_token_in_every_step() -> None:
+    harness = Harness()
+    harness.submit("first", PROMPT, 60)
+    harness.run()
+    harness.submit("again", PROMPT, 60)
+    harness.submit("other", [3, 4, 5], 12)
+    harness.run()
+    steps = harness.answers["other", 0].steps
+    assert steps == list(range(steps[0], steps[0] + 12))
+
+
+def test_what_a_wrong_guess_computed_is_never_kept() -> None:
+    """The second one stops with a token where the first one's, which was guessed and computed, is another."""
+    tried = 0
+    for first in range(10, 60):
+        prompt = [first, *PROMPT]
+        one, other = (completion(prompt, 60, [], seed=seed) for seed in (0, 1))
+        fork = next((place for place, pair in enumerate(zip(one, other)) if pair[0] != pair[1]), 0)
+        if fork < 6 or other[fork] in other[:fork]:
+            continue
+        tried += 1
+        harness = Harness()
+        harness.submit("one", prompt, 60)
+        harness.run()
+        harness.submit("other", prompt, 60, stop_ids=[other[fork]], seed=1)
+        harness.run()
+        assert harness.answers["other", 0].token_ids == other[: fork + 1]
+        harness.submit("third", prompt + other[: fork + 2], 5, seed=1)
+        harness.run()
+        assert harness.answers["third", 0].token_ids == other[fork + 2 : fork + 7]
+    assert tried > 3

@@ -1,0 +1,237 @@
+"""Compiling beside the event loop: shared, cached, limited; nobody waits for somebody else's slow or deadly grammar."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sapwood.constrained.spec import Compiled, Constraint
+from sapwood.managers import grammar_pool, grammar_service
+from sapwood.managers.grammar_pool import MAX_COMPILERS, CompilerFailed
+from sapwood.managers.grammar_service import GrammarService, Refused
+
+FAKE = Path(__file__).parent / "fakes" / "fake_compiler.py"
+Compile = Callable[[str], "asyncio.Task[Compiled]"]
+
+
+class Log:
+    """What the compilers were given, in order."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.write_text("")
+
+    @property
+    def jobs(self) -> list[str]:
+        return self.path.read_text().splitlines()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "log")
+
+
+@pytest.fixture
+async def service(log: Log, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GrammarService]:
+    """With fake compilers; what takes longer than half a second is too slow."""
+    monkeypatch.setattr(grammar_pool, "COMPILE_SECONDS", 0.5)
+    monkeypatch.setattr(grammar_pool, "IMPORT_SECONDS", 0.0)
+    service = GrammarService(Path("model"), (sys.executable, str(FAKE), str(log.path)))
+    yield service
+    pids = service.pids
+    await service.close()
+    await gone(pids)
+
+
+@pytest.fixture
+def compile_(service: GrammarService) -> Compile:
+    return lambda body: asyncio.create_task(service.compile(Constraint("regex", body)))
+
+
+def compiled_by(compiled: Compiled) -> int:
+    return int(compiled.payload)
+
+
+async def gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 5
+    while any(map(psutil.pid_exists, pids)):
+        assert time.monotonic() < deadline, "a compiler is left over"
+        await asyncio.sleep(0.02)
+
+
+async def test_equal_constraints_share_one_compilation(service: GrammarService, compile_: Compile, log: Log) -> None:
+    at_once = await asyncio.gather(*(compile_("ok") for _ in range(20)))
+    assert all(each is at_once[0] for each in at_once)
+    assert await compile_("ok") is at_once[0]
+    assert await service.compile(Constraint("regex", "ok", strict=False)) is not at_once[0], "an option is part of it"
+    assert log.jobs == ["ok", "ok"]
+
+
+async def test_a_refusal_is_kept_and_says_the_same_again(compile_: Compile, log: Log) -> None:
+    for _ in range(3):
+        with pytest.raises(Refused, match=r"^No way\.$"):
+            await compile_("refuse way")
+    assert log.jobs == ["refuse way"]
+
+
+async def test_a_fault_of_ours_is_no_refusal_and_is_not_kept(compile_: Compile, log: Log) -> None:
+    for _ in range(2):
+        with pytest.raises(CompilerFailed, match="KeyError"):
+            await compile_("fail")
+    assert log.jobs == ["fail", "fail"]
+
+
+async def test_what_takes_too_long_is_killed_and_refused_for_a_while(
+    service: GrammarService, compile_: Compile, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await compile_("ok")
+    began, before = time.monotonic(), service.pids
+    with pytest.raises(Refused, match="takes more than 5 seconds to compile"):
+        await compile_("sleep 30")
+    assert 0.4 < time.monotonic() - began < 2
+    await gone(before)
+    began = time.monotonic()
+    with pytest.raises(Refused, match="takes more than"):
+        await compile_("sleep 30")
+    assert time.monotonic() - began < 0.1
+    assert log.jobs.count("sleep 30") == 1
+
+
+async def test_what_took_too_long_is_tried_again_some_day(
+    compile_: Compile, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_service, "SLOW_SECONDS", 0.2)
+    for _ in range(2):
+        with pytest.raises(Refused, match="takes more than"):
+            await compile_("sleep 30")
+        await asyncio.sleep(0.25)
+    assert log.jobs.count("sleep 30") == 2, "it may have been the machine's fault"
+
+
+async def test_a_slow_constraint_holds_up_no_other(service: GrammarService, compile_: Compile) -> None:
+    await service.warm()
+    assert len(service.pids) == 2
+    slow = compile_("sleep 0.4")
+    await asyncio.sleep(0.05)
+    began = time.monotonic()
+    await asyncio.gather(*(compile_(f"ok {i}") for i in range(10)))
+    assert time.monotonic() - began < 0.1
+    assert not slow.done()
+    await slow
+
+
+async def test_more_compilers_start_up_to_a_bound(service: GrammarService, compile_: Compile) -> None:
+    slow = [compile_(f"sleep 0.{i}") for i in (44, 45, 46, 47)]
+    done = await asyncio.gather(*slow)
+    assert 2 <= len({compiled.payload for compiled in done}) <= MAX_COMPILERS
+    assert len(service.pids) == MAX_COMPILERS
+
+
+async def test_a_compiler_that_dies_once_is_replaced_and_the_constraint_tried_again(compile_: Compile) -> None:
+    first = compiled_by(await compile_("ok"))
+    assert compiled_by(await compile_("crash-once")) != first
+
+
+async def test_a_compiler_that_is_killed_from_outside_hurts_nobody(service: GrammarService, compile_: Compile) -> None:
+    await service.warm()
+    task = compile_("sleep 0.3")
+    await asyncio.sleep(0.1)
+    for pid in service.pids:
+        os.kill(pid, signal.SIGKILL)
+    assert isinstance(await task, Compiled)
+    assert isinstance(await compile_("ok"), Compiled)
+
+
+async def test_a_constraint_that_kills_its_compiler_is_refused(compile_: Compile, log: Log) -> None:
+    for _ in range(2):
+        with pytest.raises(Refused, match="crashed the grammar compiler"):
+            await compile_("crash")
+    assert log.jobs.count("crash") == 2
+    assert isinstance(await compile_("ok"), Compiled)
+
+
+async def test_what_is_no_answer_counts_as_a_crash(compile_: Compile) -> None:
+    with pytest.raises(Refused, match="crashed"):
+        await compile_("babble")
+    assert isinstance(await compile_("ok"), Compiled)
+
+
+async def test_one_waiter_may_leave_and_the_last_takes_what_has_not_begun_along(
+    service: GrammarService, compile_: Compile, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_pool, "MAX_COMPILERS", 1)
+    await service.warm()
+    slow = compile_("sleep 0.3")
+    one, other, alone = compile_("ok"), compile_("ok"), compile_("ok alone")
+    await asyncio.sleep(0.05)
+    one.cancel()
+    alone.cancel()
+    assert isinstance(await other, Compiled)
+    await slow
+    for left in (one, alone):
+        with pytest.raises(asyncio.CancelledError):
+            await left
+    await compile_("ok")
+    assert log.jobs == ["sleep 0.3", "ok"]
+
+
+async def test_who_asks_right_after_the_last_one_left_gets_an_answer(
+    service: GrammarService, compile_: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_pool, "MAX_COMPILERS", 1)
+    await service.warm()
+    slow, waiting = compile_("sleep 0.2"), compile_("ok")
+    await asyncio.sleep(0.05)
+    waiting.cancel()
+    await asyncio.sleep(0)
+    assert isinstance(await compile_("ok"), Compiled)
+    await slow
+
+
+async def test_a_compiler_that_cannot_start_fails_the_request_and_the_next_tries_again(log: Log) -> None:
+    service = GrammarService(Path("model"), (sys.executable, str(FAKE), str(log.path), "never starts"))
+    for _ in range(2):
+        with pytest.raises(CompilerFailed, match="did not start"):
+            await service.compile(Constraint("regex", "ok"))
+    missing = GrammarService(Path("model"), ("/nowhere/at/all",))
+    with pytest.raises(CompilerFailed, match="cannot be started"):
+        await missing.compile(Constraint("regex", "ok"))
+
+
+async def test_the_cache_is_bounded_in_number_and_in_bytes(
+    compile_: Compile, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_service, "CACHE_ENTRIES", 3)
+    for body in ("a", "b", "c", "a", "d", "a", "b"):
+        await compile_(body)
+    assert "".join(log.jobs) == "abcdb", "a was used again before d came, so b was the oldest"
+    monkeypatch.setattr(grammar_service, "CACHE_BYTES", 10_000)
+    for body in ("x 6000", "y 6000", "x 6000"):
+        await compile_(body)
+    assert log.jobs[-3:] == ["x 6000", "y 6000", "x 6000"]
+
+
+async def test_the_loop_is_never_held_up(service: GrammarService, compile_: Compile) -> None:
+    await service.warm()
+    longest, running = 0.0, True
+
+    async def watch() -> None:
+        nonlocal longest
+        while running:
+            began = time.perf_counter()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.perf_counter() - began)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.gather(*(compile_(f"ok {i + 20_000}") for i in range(100)))
+    running = False
+    await watching
+    assert longest < 0.1
