@@ -10,7 +10,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from .check_places import Place, Places
+from .check_places import Places
 from .json_scan import Closed, Scanner, Value
 
 Json = Any
@@ -50,7 +50,7 @@ class Checker:
         if self._places is None:
             return True
         closed = self._scanner.end(len(self._data))
-        return closed is None or self._is_right(closed) is not None
+        return closed is None or self._is_right(closed, self._scanner) is not None
 
     @property
     def held_from(self) -> int | None:
@@ -75,7 +75,7 @@ class Checker:
         while at < end:
             at, scanner, closed = scanner.step(self._data, at, self._begin)
             if closed is not None:
-                seen = self._is_right(closed)
+                seen = self._is_right(closed, scanner)
                 if seen is None:
                     return None
                 scanner = scanner.noted(seen)
@@ -95,7 +95,7 @@ class Checker:
         unique = is_item and any(place.unique for place in frame.places)
         return Value(places, unique or any(place.check for place in places), unique)
 
-    def _is_right(self, closed: Closed) -> str | None:
+    def _is_right(self, closed: Closed, scanner: Scanner) -> str | None:
         """None where a closed value or property name is wrong; else what later items must not be equal to, or ""."""
         if not closed.checked or self._places is None:
             return ""
@@ -109,7 +109,9 @@ class Checker:
             return ""
         key = json.dumps(_comparable(value), sort_keys=True)
         if key in closed.seen:
-            self.reason = f"uniqueItems: an item is there twice: {key[:100]}"
+            owner = next(place for place in scanner.frame.places if place.unique) if scanner.frame else None
+            where = f"{owner.pointer}/uniqueItems" if owner else "/uniqueItems"
+            self.reason = f"uniqueItems at {where}: an item is there twice: {key[:100]}"
             return None
         return key
 
@@ -128,6 +130,3 @@ def _comparable(value: Json) -> Json:
 @lru_cache(maxsize=64)
 def _compiled(checks: str) -> Places:
     return Places(json.loads(checks))
-
-
-__all__ = ["Checker", "Place"]

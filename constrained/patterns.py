@@ -15,7 +15,7 @@ MAX_REPEAT = 65_535
 MAX_GROUPS = 200
 MAX_STEPS = 10**7  # of backtracking
 
-Target = Literal["engine", "python"]
+Target = Literal["engine", "whole", "python"]
 
 _META = set("\\.+*?()|[]{}^$#&-~")
 _CONTROL = {"f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -68,6 +68,14 @@ def to_engine(pattern: str) -> str:
     return _hex(_Translator(pattern, "engine").translate())
 
 
+def to_whole(pattern: str) -> str:
+    """The pattern for an automaton that matches whole texts; `^` and `$` may stand where those begin and end.
+
+    Raises PatternError.
+    """
+    return _hex(_Translator(pattern, "whole").translate())
+
+
 def to_python(pattern: str) -> tuple[re.Pattern[str], int]:
     """The pattern for `re`, to be used with `search`, and the longest text on which that takes under a second or so.
 
@@ -79,6 +87,16 @@ def to_python(pattern: str) -> tuple[re.Pattern[str], int]:
         return re.compile(text), int(MAX_STEPS ** (1 / max(1, translator.degree)))
     except (re.error, OverflowError) as error:
         raise PatternError(f"it is not a regular expression: {error}") from None
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise PatternError for what is no pattern, or one that neither a grammar nor a check can take."""
+    try:
+        to_engine(pattern)
+    except PatternError as error:
+        if not error.only_here:
+            raise
+        to_python(pattern)
 
 
 def _hex(text: str) -> str:
@@ -138,6 +156,9 @@ class _Translator:
                 self._quantifier(char)
             case "^" | "$":
                 self._at += 1
+                if self._target == "whole":
+                    self._check_edge(char)
+                    return
                 self._out.append(r"\Z" if char == "$" and self._target == "python" else char)
                 self._atom = None
             case "|":
@@ -151,12 +172,19 @@ class _Translator:
                 self._at += 1
                 self._emit(_literal(char))
 
+    def _check_edge(self, anchor: str) -> None:
+        """Refuse an anchor that is not at the edge of the pattern or of one of its outermost alternatives."""
+        before, after = self._text[: self._at - 1], self._text[self._at :]
+        at_edge = (not before or before.endswith("|")) if anchor == "^" else (not after or after.startswith("|"))
+        if len(self._groups) > 1 or not at_edge:
+            raise PatternError(f"{anchor} may only stand at the pattern's edge: the whole text is matched")
+
     def _emit(self, text: str) -> None:
         self._out.append(text)
         self._atom = _Group()
 
     def _only_python(self, what: str) -> None:
-        if self._target == "engine":
+        if self._target != "python":
             raise PatternError(f"{what} cannot be part of a grammar", only_here=True)
 
     # --- escapes ----------------------------------------------------------------------------------------------------
@@ -308,7 +336,7 @@ class _Translator:
                 raise PatternError(f"two groups are named {found[2]}")
             self._names[found[2]] = found[2]
             opening = f"P<{found[2]}>"
-        plain = "(?:" if self._target == "engine" else "("
+        plain = "(" if self._target == "python" else "(?:"
         self._out.append(f"(?{opening}" if look or opening == ":" or self._target == "python" and opening else plain)
         self._groups.append(_Group(look=look))
         self._atom = None

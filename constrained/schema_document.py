@@ -28,6 +28,14 @@ def refuse(keyword: str, pointer: str, reason: str) -> NoReturn:
     raise ConstraintError(f"{keyword} at {pointer or '/'}: {reason}", [Unenforced(keyword, pointer, reason)])
 
 
+class Elsewhere(Exception):
+    """A reference leads out of the schema."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 def escape(name: str) -> str:
     """A name as a part of a JSON pointer."""
     return name.replace("~", "~0").replace("/", "~1")
@@ -94,12 +102,15 @@ class Document:
         self.base = self._add("", root, "", self.draft)
 
     def resolve(self, reference: str, base: str, keyword: str, pointer: str) -> Target:
-        """Where `reference`, found at `pointer`, leads. Raises ConstraintError where it leads nowhere."""
+        """Where `reference`, found at `pointer`, leads.
+
+        Raises ConstraintError where that is nothing, and Elsewhere for what would have to be fetched.
+        """
         uri, fragment = urldefrag(urljoin(base, reference) if base else reference)
         resource = self._resources.get(uri) or self._metaschema(uri)
         if resource is None:
             known = "only references inside the schema and to the standard metaschemas are followed"
-            refuse(keyword, pointer, f"it leads to {reference}, elsewhere; {known}")
+            raise Elsewhere(f"it leads to {reference[:200]}, elsewhere; {known}")
         fragment = unquote(fragment)
         if fragment and not fragment.startswith("/"):
             if fragment not in resource.anchors:

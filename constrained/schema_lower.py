@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .patterns import PatternError, to_engine
+from .patterns import to_engine
 from .schema_disjoint import Disjointness
-from .schema_document import refuse
 from .schema_logic import Logic
-from .schema_normal import TYPES, Normal
+from .schema_normal import TYPES, Normal, parts
 from .schema_scalars import lower_number, lower_string, pattern_fits
-from .validation import Validation, matcher
+from .validation import Validation
 
 Json = Any
 
@@ -65,7 +64,7 @@ class Lowered:
 
 
 def lower(normal: Normal, validation: Validation, max_string: int, effort: Effort) -> Lowered:
-    """Raises ConstraintError for a pattern that is not one."""
+    """normal's patterns have been checked."""
     return _Lowering(normal, validation, max_string, effort).run()
 
 
@@ -76,8 +75,9 @@ class _Lowering:
         self._max_string = max_string
         self._effort = effort
         self._out = Lowered()
-        self._merges, self._multiples = _traits(normal.schema)
-        self._logic = Logic(normal, Disjointness(normal, validation), self._branch)
+        self._disjointness = Disjointness(normal, validation)
+        self._merges, self._multiples = self._traits()
+        self._logic = Logic(normal, self._disjointness, self._branch)
 
     def run(self) -> Lowered:
         schema = self._normal.schema
@@ -135,6 +135,7 @@ class _Lowering:
 
     def _lower(self, view: dict[str, Json], node: dict[str, Json]) -> Json:
         """view: the schema without what is handled elsewhere. node: the same as it stands in the normal form."""
+        view = self._simple(view)
         if not view:
             return self._any()
         if "const" in view or "enum" in view:
@@ -143,9 +144,8 @@ class _Lowering:
         kinds = {named} if isinstance(named, str) else set(named)
         out: dict[str, Json] = {}
         extra: list[Json] = []
-        if "$ref" in view and not self._effort.ref_siblings and len(view) > 1:
-            self._leave(node, *(view.keys() - {"$ref"}))
-            view = {"$ref": view["$ref"]}
+        if not self._effort.ref_siblings:
+            view = self._alone(view, node)
         for keyword, value in view.items():
             match keyword:
                 case "type":
@@ -177,6 +177,35 @@ class _Lowering:
             out["allOf"] = [*out.pop("allOf", []), *extra]  # last, so that the schema's own order of properties stays
         return out
 
+    def _simple(self, view: dict[str, Json]) -> dict[str, Json]:
+        """The same schema without keywords that say nothing: merging them in costs, and with recursion it fails."""
+        kept = {key: value for key, value in view.items() if not _says_nothing(key, value)}
+        if "type" in kept and any(key in kept for key in _MERGING):
+            rest = {key: value for key, value in kept.items() if key in ("$ref", "allOf", "anyOf", "oneOf")}
+            if rest and self._disjointness.types(rest) <= self._disjointness.types({"type": kept["type"]}):
+                del kept["type"]
+        return kept
+
+    def _alone(self, view: dict[str, Json], node: dict[str, Json]) -> dict[str, Json]:
+        """Of a schema that would be merged with what it refers to, only one of the two; the rest is left to checks."""
+        for keyword in ("$ref", "allOf", "anyOf", "oneOf"):
+            if keyword in view and (len(view) > 1 or keyword == "allOf"):
+                value = view[keyword][:1] if keyword == "allOf" else view[keyword]
+                self._leave(node, *(view.keys() - {keyword}), *(["allOf"] if value != view[keyword] else []))
+                return {keyword: value}
+        return view
+
+    def _traits(self) -> tuple[bool, bool]:
+        """Whether schemas are merged with others somewhere, and whether there is a multipleOf."""
+        merges = multiples = False
+        for part in parts(self._normal.schema):
+            view = self._simple({key: value for key, value in part.items() if key != "$defs"})
+            applicators = view.keys() & _MERGING
+            merges |= bool(applicators & {"allOf", "not", "if", "dependentRequired", "dependentSchemas"})
+            merges |= bool(applicators) and len(view) > 1
+            multiples |= "multipleOf" in view
+        return merges, multiples
+
     def _one_of(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json]) -> None:
         lowered, whole = self._logic.one_of(view, node)
         if "anyOf" in view:
@@ -199,14 +228,7 @@ class _Lowering:
     def _strings(self, view: dict[str, Json], node: dict[str, Json], out: dict, extra: list, *, only_type: bool) -> None:
         if not (only_type or view.keys() & _STRINGS):
             return
-        try:
-            found = lower_string(
-                view, only_type, self._max_string, pattern_fits, self._effort.patterns, self._effort.several
-            )
-            if "pattern" in view:
-                matcher(view["pattern"])
-        except PatternError as error:
-            refuse("pattern", self._normal.pointer(node) + "/pattern", f"{view['pattern']!r}: {error}")
+        found = lower_string(view, only_type, self._max_string, self._effort.patterns, self._effort.several)
         out.update(found.keywords)
         extra += found.extra
         if found.left:
@@ -254,12 +276,7 @@ class _Lowering:
         """Whether all of them are in the grammar."""
         lowered = {}
         for pattern, part in view.get("patternProperties", {}).items():
-            try:
-                matcher(pattern)
-                fits = self._effort.pattern_properties and self._effort.patterns and pattern_fits(pattern)
-            except PatternError as error:
-                refuse("patternProperties", self._normal.pointer(node) + "/patternProperties", f"{pattern!r}: {error}")
-            if not fits:
+            if not (self._effort.pattern_properties and self._effort.patterns and pattern_fits(pattern)):
                 self._leave(node, "patternProperties")
                 return False
             lowered[to_engine(pattern)] = self._definite(node, part)
@@ -301,19 +318,14 @@ def _rounded(value: Json) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) > 1 << 53
 
 
-def _traits(schema: Json) -> tuple[bool, bool]:
-    """Whether schemas are merged with others somewhere in a schema, and whether there is a multipleOf in it."""
-    merges = multiples = False
-    todo = [schema]
-    while todo:
-        each = todo.pop()
-        if isinstance(each, list):
-            todo += each
-        if not isinstance(each, dict):
-            continue
-        applicators = each.keys() & _MERGING
-        merges |= bool(applicators & {"allOf", "not", "if", "dependentRequired", "dependentSchemas"})
-        merges |= bool(applicators and len(each.keys() - {"$defs"}) > 1)
-        multiples |= "multipleOf" in each
-        todo += each.values()
-    return merges, multiples
+def _says_nothing(keyword: str, value: Json) -> bool:
+    match keyword:
+        case "additionalProperties" | "items" | "propertyNames" | "unevaluatedProperties" | "unevaluatedItems":
+            return value is True or value == {}
+        case "properties" | "patternProperties" | "dependentSchemas" | "dependentRequired" | "required":
+            return not value
+        case "minItems" | "minLength" | "minProperties":
+            return value == 0
+        case "uniqueItems":
+            return value is False
+    return False

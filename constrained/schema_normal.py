@@ -5,12 +5,13 @@ Every keyword is looked at here: one that is malformed is refused, and what the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from .formats import is_known
-from .schema_document import Document, Json, Target, escape, refuse
+from .patterns import PatternError, check_pattern
+from .schema_document import Document, Elsewhere, Json, Target, escape, refuse
 from .spec import ConstraintError, Unenforced
 
 MAX_SCHEMAS = 20_000
@@ -27,7 +28,7 @@ _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multi
 _SCHEMA = {"additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems"}
 _SCHEMA |= {"unevaluatedProperties"}
 _SCHEMAS = {"allOf", "anyOf", "oneOf", "prefixItems"}
-_SCHEMA_MAPS = {"properties", "patternProperties", "dependentSchemas"}
+_SCHEMA_MAPS = {"properties", "dependentSchemas"}
 _NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 
 
@@ -52,11 +53,14 @@ class Normal:
         return self.schema["$defs"][schema["$ref"].removeprefix("#/$defs/")]
 
 
-def normalise(root: Json) -> Normal:
-    """Raises ConstraintError for a schema that is malformed, too large, or refers to what is not there."""
+def normalise(root: Json, strict: bool = True) -> Normal:
+    """Raises ConstraintError for a schema that is malformed, too large, or refers to what is not there.
+
+    strict: False notes and drops a keyword that nothing can enforce, which is refused otherwise.
+    """
     if not isinstance(root, dict | bool):
-        raise ConstraintError(f"a JSON schema is an object or a boolean, not {type(root).__name__}")
-    return _Normaliser(Document(root)).run()
+        raise ConstraintError(f"a JSON schema is an object or a boolean, not {_kind(root)}")
+    return _Normaliser(Document(root), strict).run()
 
 
 @dataclass
@@ -75,8 +79,9 @@ class _Place:
 
 
 class _Normaliser:
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, strict: bool) -> None:
         self._document = document
+        self._strict = strict
         self._normal = Normal(True)
         self._names: dict[tuple[str, str], str] = {}
         self._queue: list[tuple[str, Target]] = []
@@ -114,6 +119,8 @@ class _Normaliser:
         for keyword, value in schema.items():
             if _NEEDS.get(keyword, keyword) in schema:
                 self._keyword(keyword, value, schema, out, place)
+        if "patternProperties" in schema and "patternProperties" not in out:
+            out.pop("additionalProperties", None)  # relaxed: it is not known which names are additional
         for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
             if exclusive in out and out[exclusive] is None:
                 if bound not in out:
@@ -151,6 +158,12 @@ class _Normaliser:
         else:
             out[keyword] = self._schema_map(keyword, value, place)
 
+    def _drop(self, keyword: str, pointer: str, reason: str) -> None:
+        """A keyword that nothing can enforce."""
+        if self._strict:
+            refuse(keyword, pointer, reason)
+        self._normal.notes.append(Unenforced(keyword, pointer, reason))
+
     # --- keywords whose value holds schemas -------------------------------------------------------------------------
 
     def _schemas(self, keyword: str, value: Json, place: _Place) -> list[Json]:
@@ -162,6 +175,19 @@ class _Normaliser:
         if not isinstance(value, dict):
             refuse(keyword, place.at(keyword), f"it must be an object of schemas, not {_kind(value)}")
         return {name: self._schema(each, place.under(keyword, name)) for name, each in value.items()}
+
+    def _pattern_properties(
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place
+    ) -> None:
+        parts = self._schema_map("patternProperties", value, place)
+        for pattern in parts:
+            try:
+                check_pattern(pattern)
+            except PatternError as error:
+                at = place.at("patternProperties", pattern)
+                self._drop("patternProperties", at, f"{pattern[:200]!r} is refused: {error}")
+                return
+        out["patternProperties"] = parts
 
     def _items(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
         if not isinstance(value, list):
@@ -214,7 +240,11 @@ class _Normaliser:
     def _refer(self, keyword: str, value: Json, out: dict[str, Json], place: _Place) -> None:
         if not isinstance(value, str):
             refuse(keyword, place.at(keyword), f"it must be a text, not {_kind(value)}")
-        target = self._document.resolve(value, place.base, keyword, place.at(keyword))
+        try:
+            target = self._document.resolve(value, place.base, keyword, place.at(keyword))
+        except Elsewhere as error:
+            self._drop(keyword, place.at(keyword), error.reason)
+            return
         key = (target.base, target.pointer)
         if key not in self._names:
             self._names[key] = str(len(self._names))
@@ -268,7 +298,11 @@ class _Normaliser:
     def _pattern(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
         if not isinstance(value, str):
             refuse("pattern", place.at("pattern"), f"it must be a text, not {_kind(value)}")
-        out["pattern"] = value
+        try:
+            check_pattern(value)
+            out["pattern"] = value
+        except PatternError as error:
+            self._drop("pattern", place.at("pattern"), f"{value[:200]!r} is refused: {error}")
 
     def _format(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
         if not isinstance(value, str):
@@ -278,6 +312,22 @@ class _Normaliser:
         else:
             reason = f"the standard has no format {value!r}: an annotation"
             self._normal.notes.append(Unenforced("format", place.at("format"), reason))
+
+
+def parts(schema: Json) -> Iterator[Json]:
+    """Every schema object of a normal form."""
+    todo = [schema]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict):
+            yield part
+            for keyword, value in part.items():
+                if keyword in ("properties", "patternProperties", "dependentSchemas", "$defs"):
+                    todo += value.values()
+                elif keyword in ("allOf", "anyOf", "oneOf", "prefixItems"):
+                    todo += value
+                elif keyword not in ("enum", "const", "dependentRequired"):
+                    todo.append(value)
 
 
 Handler = Callable[[_Normaliser, Json, dict[str, Json], dict[str, Json], _Place], Any]
@@ -295,6 +345,7 @@ _MORE: dict[str, Handler] = {
     "required": _Normaliser._required,
     "uniqueItems": _Normaliser._unique,
     "pattern": _Normaliser._pattern,
+    "patternProperties": _Normaliser._pattern_properties,
     "format": _Normaliser._format,
 }
 

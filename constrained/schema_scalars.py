@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -29,18 +28,16 @@ class Scalars:
     left: set[str] = field(default_factory=set)
 
 
-def lower_string(
-    node: dict[str, Json], only_type: bool, max_string: int, in_grammar: Callable[[str], bool], patterns: bool, several: bool
-) -> Scalars:
+def lower_string(node: dict[str, Json], only_type: bool, max_string: int, patterns: bool, several: bool) -> Scalars:
     """The string keywords of a schema.
 
-    only_type: it allows strings only. max_string: bound where nothing else bounds. in_grammar: whether a pattern may be
-    part of the grammar. patterns, several: whether there may be patterns at all, and more than one restriction of a string.
+    only_type: it allows strings only. max_string: bound where nothing else bounds, 0 for none.
+    patterns, several: whether the grammar may hold patterns at all, and more than one restriction of a string.
     """
     found = Scalars()
     regexes = []
     if "pattern" in node:
-        if patterns and in_grammar(node["pattern"]):
+        if patterns and pattern_fits(node["pattern"]):
             regexes.append(("pattern", to_engine(node["pattern"])))
         else:
             found.left.add("pattern")
@@ -73,12 +70,10 @@ def lower_string(
 
 
 def pattern_fits(pattern: str) -> bool:
-    """Whether a pattern can be part of a grammar. Raises PatternError for one that is no pattern at all."""
+    """Whether a pattern (a legal one) can be part of a grammar."""
     try:
         to_engine(pattern)
-    except PatternError as error:
-        if not error.only_here:
-            raise
+    except PatternError:
         return False
     return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections import deque
@@ -41,7 +42,10 @@ class Compiler:
     """One compiling process. For one job at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
         self._process = process
+        self._input, self._output = process.stdin, process.stdout
         self._decoder = msgspec.msgpack.Decoder(FromCompiler)
         self._began = time.monotonic()
         self._over = False
@@ -52,7 +56,8 @@ class Compiler:
 
     @property
     def alive(self) -> bool:
-        return not self._over and self._process.returncode is None
+        """False as soon as its end of the pipe is closed: that shows before its death does."""
+        return not (self._over or self._process.returncode is not None or self._output.at_eof())
 
     @classmethod
     async def start(cls, command: Sequence[str], setup: Setup) -> Compiler:
@@ -70,7 +75,7 @@ class Compiler:
             if not isinstance(answer, Started):
                 raise CompilerDied
         except BaseException as error:
-            compiler.kill()
+            await compiler.end()
             if isinstance(error, TimeoutError | CompilerDied):
                 raise CompilerFailed("The grammar compiler did not start; the log says why.") from None
             raise
@@ -85,30 +90,25 @@ class Compiler:
             if not isinstance(answer, Done):
                 raise CompilerDied
         except BaseException:
-            self.kill()
+            await self.end()
             raise
         return answer
 
-    def kill(self) -> None:
-        """End the process, whatever it does."""
+    async def end(self) -> None:
+        """Kill the process, whatever it does, and wait until it is gone."""
         self._over = True
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-
-    async def end(self) -> None:
-        """Kill the process and wait until it is gone."""
-        self.kill()
+                os.kill(self.pid, signal.SIGKILL)  # Process.kill would take the exit status from asyncio's watcher
+        self._input.close()
         await self._process.wait()
 
     async def _ask(self, message: Setup | Job) -> FromCompiler:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
-            self._process.stdin.write(frame(message))
-            await self._process.stdin.drain()
-            header = await self._process.stdout.readexactly(HEADER_BYTES)
-            return self._decoder.decode(await self._process.stdout.readexactly(length_of(header)))
+            self._input.write(frame(message))
+            await self._input.drain()
+            header = await self._output.readexactly(HEADER_BYTES)
+            return self._decoder.decode(await self._output.readexactly(length_of(header)))
         except (asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
             raise CompilerDied from error
 

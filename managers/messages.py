@@ -408,7 +408,7 @@ class Finish(Part, frozen=True):
 
 
 class Effort(Part, frozen=True):
-    """What one finished sample took. forward_passes: steps that computed tokens of its completion (its prefill is not
+    """What one sample took. forward_passes: steps that computed tokens of its completion (its prefill is not
     counted). drafted, accepted: tokens that were guessed ahead, and those of them that turned out right. forced: tokens
     that its grammar forced, which were not sampled."""
 
@@ -422,7 +422,7 @@ class TokenChunk(Part, frozen=True):
     """New tokens of one sample. `logprobs`, where wanted, is as long as `token_ids`.
 
     scored: prompt log-probabilities from position score_start on, sent once, with the first chunk that has them all.
-    effort comes with the finish.
+    effort: of the sample so far.
     """
 
     request_id: str
@@ -434,7 +434,7 @@ class TokenChunk(Part, frozen=True):
     scored: list[float] | None = None
     scored_top: list[TopLogprobs] | None = None
     finish: Finish | None = None
-    effort: Effort | None = None
+    effort: Effort = Effort()
 
 
 class TokenBatch(Message, frozen=True):

@@ -83,7 +83,7 @@ class SampleOutput:
             ],
             prompt_logprobs=self._prompt_logprobs(chunk),
             finish=finish,
-            effort=chunk.effort,
+            effort=chunk.effort if finish is not None else None,
             relaxed=relaxed,
             tool_calls=pieces,
         )

@@ -16,10 +16,12 @@ from torch import Tensor
 
 from .backends import load_runner
 from .errors import ModelError, UnsupportedModel
+from .kernels.sampling import NativeSampler, load_sampler
 from .kv_pool import KVPool, slots_that_fit
 from .model.config import ModelConfig
 from .runner import ModelStep, Runner, SharedPrefix
-from .sampler import NOT_FINITE, SamplingState, TopTokens, token_logprobs
+from .sampler import NOT_FINITE, TopTokens, token_logprobs
+from .sampling_state import SamplingState
 from .step import RowGuide, RowOpening, ScoredRun, Step, StepOutput, unpack
 from .turns import Turn, bitmasks, play
 
@@ -73,14 +75,23 @@ class _ScoredSpan:
 class Executor:
     """A model with its KV pool and the rows' tables. Not for use from several threads."""
 
-    def __init__(self, runner: Runner, *, max_running: int, max_context: int, note: str = "") -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        max_running: int,
+        max_context: int,
+        sampler: NativeSampler | None = None,
+        note: str = "",
+    ) -> None:
         """max_running: rows; max_context: tokens that a row's sequence may have at most.
 
-        note: why a better backend is not used, for the log.
+        sampler: chooses tokens; torch does where there is none. note: why a better backend is not used, for the log.
         """
         self.runner = runner
         self.pool = runner.pool
         self.note = note
+        self._sampler = sampler
         self.max_context = max_context
         self._slot_table = np.zeros((max_running, max_context), np.int32)
         self._rows: dict[int, _Row] = {}
@@ -105,7 +116,7 @@ class Executor:
         hidden = self._forward(step, entries, token_ids, wanted.astype(np.int32))
         if turns:
             of_sampled = hidden if len(wanted) == len(sampled) else hidden[np.searchsorted(wanted, sampled)]
-            play(turns, self.runner.logits(of_sampled), masks.result() if masks is not None else None)
+            play(turns, self.runner.logits(of_sampled), masks.result() if masks is not None else None, self._sampler)
         return self._output(entries, turns, spans, self._score(spans, hidden, wanted))
 
     # --- the rows ---------------------------------------------------------------------------------------------------
@@ -289,7 +300,8 @@ def load_executor(
     runner, note = load_runner(path, make_pool, dtype=weight_dtype, backend=attention_backend, quantize=quantize)
     limit = runner.config.max_context
     context = min(max_context or limit, limit, runner.pool.slots)
-    return Executor(runner, max_running=max_running, max_context=context, note=note)
+    sampler = load_sampler(torch.get_num_threads())
+    return Executor(runner, max_running=max_running, max_context=context, sampler=sampler, note=note)
 
 
 def _dtype_named(name: str, option: str, automatic: torch.dtype) -> torch.dtype:

@@ -86,6 +86,12 @@ class SamplingState:
         if self.counts is not None:
             self.counts[token_id] += 1
 
+    def remove(self, token_id: int) -> None:
+        """Takes back a recorded token."""
+        self.generated -= 1
+        if self.counts is not None:
+            self.counts[token_id] -= 1
+
 
 def uniform(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Numbers in [0, 1), float64: a hash of (seed, position), each step SplitMix64 (Steele et al., 2014).

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from torch import Tensor
 
-from .sampler import NOT_FINITE, ChosenLogprob, SamplingState, sample
+from .kernels.sampling import NativeSampler
+from .sampler import NOT_FINITE, ChosenLogprob, sample
+from .sampling_state import SamplingState
 from .step import GuidedRun, RowGuide
 
 ALL_ALLOWED = -1  # a bitmask word
@@ -92,13 +94,13 @@ def bitmasks(turns: Sequence[Turn], vocab_size: int) -> np.ndarray | None:
     return masks
 
 
-def play(turns: Sequence[Turn], logits: Tensor, masks: np.ndarray | None) -> None:
+def play(turns: Sequence[Turn], logits: Tensor, masks: np.ndarray | None, kernels: NativeSampler | None) -> None:
     """Samples for all turns, round by round. masks: `bitmasks` of the turns. logits: float32 [rows, vocab]."""
     while turns:
         rows = np.array([turn.first + len(turn.gained) for turn in turns])
         positions = np.array([turn.position + len(turn.gained) for turn in turns])
         some = logits if len(rows) == len(logits) else logits[rows]
-        choice = sample(some, [turn.state for turn in turns], positions, masks)
+        choice = sample(some, [turn.state for turn in turns], positions, masks, kernels)
         logprobs = {each.row: each for each in choice.logprobs}
         token_ids = choice.token_ids.tolist()
         turns = [turn for i, turn in enumerate(turns) if turn.take(token_ids[i], logprobs.get(i))]

@@ -32,7 +32,7 @@ class Matcher(ABC):
     def accept(self, token_id: int) -> bool:
         """Go on by one token, unless the grammar does not allow it: then False, and nothing has changed."""
         accepted = self._accept(token_id)
-        self._is_filled = self._is_filled and not accepted
+        self._is_filled = self._is_filled and not accepted and not self.error
         return accepted
 
     def rollback(self, tokens: int) -> None:

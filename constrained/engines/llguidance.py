@@ -10,15 +10,19 @@ from ..vocabulary import Vocabulary
 from .base import Matcher
 
 
+# Schemas from practice stay below a fifth of these; an ambiguous grammar, whose masks become slower with every token,
+# ends its own request before it takes milliseconds from everybody's steps.
+LIMITS = llguidance.LLParserLimits(max_items_in_row=500, step_max_items=5_000, verbose_errors=False)
+
+
 class LLGuidanceTemplate:
     """A grammar as `llguidance.LLMatcher` takes it."""
 
     def __init__(self, payload: bytes, vocabulary: Vocabulary) -> None:
         """Raises ConstraintError for a grammar that the engine refuses."""
         self._vocabulary = vocabulary
-        limits = llguidance.LLParserLimits(verbose_errors=False)
         tokenizer = vocabulary.llguidance_tokenizer
-        self._start = llguidance.LLMatcher(tokenizer, payload.decode("utf-8"), log_level=0, limits=limits)
+        self._start = llguidance.LLMatcher(tokenizer, payload.decode("utf-8"), log_level=0, limits=LIMITS)
         if self._start.is_error():
             raise ConstraintError(self._start.get_error())
 
@@ -35,7 +39,9 @@ class LLGuidanceMatcher(Matcher):
 
     @property
     def error(self) -> str:
-        return self._matcher.get_error()
+        if not self._matcher.is_error():
+            return ""
+        return f"the grammar is too complex here: {self._matcher.get_error().partition('<')[0].strip()}"
 
     @property
     def may_end(self) -> bool:

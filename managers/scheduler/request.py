@@ -188,9 +188,6 @@ class Request:
         if self.score_start is not None and self.next_score is None and self.scored:
             scored, scored_top = self.scored, self.scored_top
             self.score_start, self.scored, self.scored_top = None, [], []
-        effort = None
-        if finish is not None:
-            effort = Effort(self._passes, self._drafted, self._accepted, self._forced)
         return TokenChunk(
             request_id=self.request_id,
             index=self.index,
@@ -201,5 +198,5 @@ class Request:
             scored=scored,
             scored_top=scored_top,
             finish=finish,
-            effort=effort,
+            effort=Effort(self._passes, self._drafted, self._accepted, self._forced),
         )

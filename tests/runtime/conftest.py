@@ -60,17 +60,19 @@ class Plan:
     token_ids: bytes
     slots: bytes
     sample: bytes
+    drafts: bytes = b""
     shared: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """`ids` of a row to compute next; their slots are new ones unless given."""
+    """`ids` of a row to compute next, the last `drafts` of them guesses; their slots are new ones unless given."""
 
     row: int
     ids: Sequence[int]
     start: int
     sample: bool = True
+    drafts: int = 0
     slots: Sequence[int] | None = None
 
 
@@ -85,6 +87,7 @@ class Driver:
         self.executor = executor
         self.free = list(np.random.default_rng(0).permutation(executor.pool.slots))
         self._opened: list[Opening] = []
+        self._guides: dict[int, Any] = {}
         self._closed: list[int] = []
         self._writes: list[SlotWrite] = []
 
@@ -97,11 +100,14 @@ class Driver:
         stop_ids: Sequence[int] = (),
         score_start: int | None = None,
         score_top: int = 0,
+        guide: Any = None,
         **sampling: Any,
     ) -> None:
         options = Sampling(**sampling)
         opening = Opening(row, options, list(stop_ids), pack(prompt), pack(output), score_start, score_top)
         self._opened.append(opening)
+        if guide is not None:
+            self._guides[row] = guide
 
     def close(self, row: int) -> None:
         self._closed.append(row)
@@ -125,9 +131,11 @@ class Driver:
             token_ids=pack([token for entry in entries for token in entry.ids]),
             slots=pack([slot for run in slots for slot in run]),
             sample=bytes(entry.sample for entry in entries),
+            drafts=pack([entry.drafts for entry in entries]),
         )
+        guides, self._guides = self._guides, {}
         self._opened, self._closed, self._writes = [], [], []
-        return self.executor.step(plan)
+        return self.executor.step(plan, guides)
 
     def prefill(self, row: int, prompt: Sequence[int], chunk: int = 1 << 20) -> StepOutput:
         """Computes a row's prompt in chunks and samples after the last."""

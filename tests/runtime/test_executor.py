@@ -59,7 +59,7 @@ def test_scores_are_those_of_transformers_warm_chunked_or_whole(
         found: dict[int, float] = {}
         for start in range(0, len(prompt), chunk):
             output = driver.step([entry(3, prompt[start : start + chunk], start, sample=False)])
-            assert output.token_ids.tolist() == [-1]
+            assert output.counts.tolist() == [0]
             for run in output.scored:
                 for position, (value, top) in enumerate(zip(run.logprobs, run.top, strict=True), run.start):
                     found[position] = value
@@ -134,14 +134,14 @@ def test_a_row_that_reads_poisoned_slots_fails_alone(driver: Any, entry: Any, pr
     driver.open(1, bad, score_start=1, score_top=0)
     driver.step([entry(0, good, 0), entry(1, bad, 0, slots=slots)])
     output = driver.step([entry(0, [-1], len(good)), entry(1, [-1], len(bad))], poison=[slots[4]])
-    assert output.token_ids.tolist() == [expected[1], -2]
+    assert (output.token_ids.tolist(), output.counts.tolist()) == ([expected[1]], [1, -2])
     output = driver.step([entry(0, [-1], len(good) + 1), entry(1, [-1], len(bad) + 1)])  # was planned already
-    assert output.token_ids.tolist() == [expected[2], -2]
+    assert (output.token_ids.tolist(), output.counts.tolist()) == ([expected[2]], [1, -2])
     driver.close(1)
     driver.open(1, bad, score_start=1)
     driver.write_slots(1, 0, slots)
     output = driver.step([entry(1, bad[6:], 6, sample=False)])
-    assert output.token_ids.tolist() == [-2]
+    assert output.counts.tolist() == [-2]
     assert not output.scored
     driver.close(0)
     driver.close(1)

@@ -29,7 +29,8 @@ def act(body: str) -> Done:
     elif verb == "babble":
         sys.stdout.write("\xff" * 64)
         sys.stdout.flush()
-    return Done(Compiled(key=body, engine="llguidance", payload=f"{os.getpid()}".encode().ljust(int(rest or 0))))
+    payload = str(os.getpid()).encode().ljust(int(rest) if rest.isdigit() else 0)
+    return Done(Compiled(key=body, engine="llguidance", payload=payload))
 
 
 def main() -> None:

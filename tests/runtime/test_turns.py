@@ -1,0 +1,145 @@
+"""Several tokens in one step: guesses that come true or not, and what a guide does to a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+SAMPLED: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"temperature": 1.0, "seed": 7},
+    {"temperature": 1.3, "seed": 9, "top_p": 0.9, "presence_penalty": 0.5, "frequency_penalty": 0.7},
+]
+
+
+@pytest.fixture(scope="module")
+def driver(drive: Callable[..., Any], tiny_llama: Path) -> Any:
+    return drive(tiny_llama, kv_tokens=4000, max_running=4)
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    rng = np.random.default_rng(3)
+    return [rng.integers(0, 97, size).tolist() for size in (3, 17, 5, 26)]
+
+
+@pytest.mark.parametrize("options", SAMPLED, ids=str)
+@pytest.mark.parametrize("right", [0, 1, 3, 5])
+def test_guesses_change_nothing_but_the_number_of_steps(
+    driver: Any, entry: Any, prompts: list[list[int]], options: dict[str, Any], right: int
+) -> None:
+    """Row 0 guesses 5 tokens of which the first `right` are right; row 1 beside it guesses nothing."""
+    prompt, other = prompts[2], prompts[3]
+    whole, beside = driver.generate([prompt, other], 10, logprobs=2, **options)
+    values = [[one.logprob for one in row] for row in driver.sampled]
+    draft = [*whole[1 : 1 + right], *((token + 1) % 97 for token in whole[1 + right : 6])]
+    driver.open(0, prompt, logprobs=2, **options)
+    driver.open(1, other, logprobs=2, **options)
+    driver.step([entry(0, prompt, 0), entry(1, other, 0)])
+    output = driver.step(
+        [entry(0, [whole[0], *draft], len(prompt), drafts=5), entry(1, [beside[0]], len(other))],
+    )
+    assert output.counts.tolist() == [right + 1, 1]
+    assert output.token_ids.tolist() == [*whole[1 : right + 2], beside[1]]
+    logprobs = [one.logprob for one in output.logprobs]
+    np.testing.assert_allclose(logprobs, [*values[0][1 : right + 2], values[1][1]], atol=1e-5)
+    assert [one.row for one in output.logprobs] == [0] * (right + 1) + [1]
+    follow = driver.step([entry(0, [-1], len(prompt) + right + 1), entry(1, [-1], len(other) + 1)])
+    assert follow.token_ids.tolist() == [whole[right + 2], beside[2]]
+    driver.close(0)
+    driver.close(1)
+
+
+@dataclass
+class Edit:
+    token_ids: list[int]
+    rewind: int = 0
+    held: int = 0
+    complete: bool = False
+    failure: str = ""
+
+
+class Script:
+    """A guide that allows every token but those of `banned`, and answers with the edits it was given."""
+
+    def __init__(self, edits: list[Callable[[int], Edit]], banned: tuple[int, ...] = ()) -> None:
+        self.edits = edits
+        self.banned = banned
+
+    def fill(self, bitmask: np.ndarray) -> None:
+        assert not bitmask.any()
+        bitmask[:] = -1
+        for token in self.banned:
+            bitmask[token // 32] &= ~np.int32(1 << (token % 32)) if token % 32 < 31 else np.int32(0x7FFFFFFF)
+
+    def advance(self, token_id: int) -> Edit:
+        assert token_id not in self.banned
+        return self.edits.pop(0)(token_id)
+
+
+def keep(token: int) -> Edit:
+    return Edit([token])
+
+
+def test_a_mask_forbids_tokens_of_its_own_row_only(driver: Any, entry: Any, prompts: list[list[int]]) -> None:
+    [[first, *_]] = driver.generate([prompts[2]], 2)
+    driver.open(0, prompts[2], guide=Script([keep], banned=(first,)))
+    driver.open(1, prompts[2])
+    output = driver.step([entry(0, prompts[2], 0), entry(1, prompts[2], 0)])
+    assert output.token_ids[0] != first
+    assert output.token_ids[1] == first
+    assert [run.entry for run in output.guided] == [0]
+    driver.close(0)
+    driver.close(1)
+
+
+def test_forced_tokens_come_with_the_sampled_one_and_count_as_generated(
+    driver: Any, entry: Any, prompts: list[list[int]]
+) -> None:
+    prompt = prompts[2]
+    forced = [5, 6, 7]
+    guide = Script([lambda token: Edit([token, *forced]), keep])
+    driver.open(0, prompt, guide=guide, frequency_penalty=2.0)
+    output = driver.step([entry(0, prompt, 0)])
+    [run] = output.guided
+    assert (output.counts.tolist(), run.forced, run.rewind) == ([4], 3, 0)
+    assert output.token_ids.tolist()[1:] == forced
+    gained = output.token_ids.tolist()
+    after = driver.step([entry(0, gained, len(prompt))]).token_ids.tolist()
+    driver.close(0)
+    driver.open(0, prompt, output=gained, frequency_penalty=2.0)  # the penalties count the forced ones too
+    assert driver.prefill(0, [*prompt, *gained]).token_ids.tolist() == after
+    driver.close(0)
+
+
+def test_tokens_taken_back_no_longer_count_and_end_the_step(driver: Any, entry: Any, prompts: list[list[int]]) -> None:
+    prompt = prompts[2]
+    guide = Script([keep, keep, lambda _: Edit([], rewind=2, held=0), keep])
+    driver.open(0, prompt, guide=guide, frequency_penalty=2.0)
+    first = driver.step([entry(0, prompt, 0)]).token_ids.tolist()
+    second = driver.step([entry(0, first, len(prompt))]).token_ids.tolist()
+    output = driver.step([entry(0, second, len(prompt) + 1)])
+    [run] = output.guided
+    assert (output.counts.tolist(), run.rewind) == ([0], 2)
+    again = driver.step([entry(0, prompt[-1:], len(prompt) - 1)])
+    assert again.token_ids.tolist() == first  # nothing is penalized any more
+    driver.close(0)
+
+
+def test_a_guess_goes_on_through_what_a_guide_forces(driver: Any, entry: Any, prompts: list[list[int]]) -> None:
+    prompt = prompts[2]
+    [whole] = driver.generate([prompt], 6)
+    forced = whole[2]
+    guide = Script([keep, lambda token: Edit([token, forced]), keep, lambda token: Edit([token], complete=True)])
+    driver.open(0, prompt, guide=guide)
+    driver.step([entry(0, prompt, 0)])
+    output = driver.step([entry(0, whole[:4], len(prompt), drafts=3)])
+    assert output.token_ids.tolist() == whole[1:5]
+    [run] = output.guided
+    assert (run.forced, run.complete) == (1, True)
+    driver.close(0)
