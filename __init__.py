@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .lang.backends.base import Backend as Backend
     from .lang.backends.endpoint import RuntimeEndpoint as RuntimeEndpoint
     from .lang.backends.openai import OpenAI as OpenAI
+    from .lang.branches import ForkGroup as ForkGroup
     from .lang.choices import greedy_token_selection as greedy_token_selection
     from .lang.choices import token_length_normalized as token_length_normalized
     from .lang.choices import total_likelihood as total_likelihood
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from .lang.errors import Unsupported as Unsupported
     from .lang.program import Program as Program
     from .lang.runtime import Runtime as Runtime
-    from .lang.state import ForkGroup as ForkGroup
     from .lang.state import ProgramState as ProgramState
     from .managers.engine import Engine as Engine
 
@@ -57,7 +57,8 @@ _HOMES = {
     ".lang.errors": "ProgramCancelled ProgramError ProgramMisuse Unsupported",
     ".lang.program": "Program",
     ".lang.runtime": "Runtime",
-    ".lang.state": "ForkGroup ProgramState",
+    ".lang.branches": "ForkGroup",
+    ".lang.state": "ProgramState",
     ".managers.engine": "Engine",
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

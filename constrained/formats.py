@@ -83,7 +83,8 @@ def _uri_template() -> str:
 
 
 def _email(local: str, domain: str) -> str:
-    return rf"{local}+(?:\.{local}+)*@(?:{domain}|\[{_IPV4}\]|\[IPv6:{_ipv6()}\])"
+    quoted = r'"(?:[ !\#-\[\]-\~]|\\[ -\~])*"'
+    return rf"(?:{local}+(?:\.{local}+)*|{quoted})@(?:{domain}|\[{_IPV4}\]|\[IPv6:{_ipv6()}\])"
 
 
 _ATOM = r"[a-zA-Z0-9!\#$%\&'*+\-/=?\^_`\{|\}\~]"
@@ -128,11 +129,12 @@ def is_regex(text: str) -> bool:
 
 def is_idn_hostname(text: str) -> bool:
     """Every label has a form in ASCII that the DNS can hold."""
+    import idna
+
     try:
-        labels = [label.encode("idna") for label in text.split(".")]
-    except UnicodeError:
+        return len(idna.encode(text, std3_rules=True)) <= 253
+    except idna.IDNAError:
         return False
-    return all(labels) and len(b".".join(labels)) <= 253
 
 
 FORMAT_CHECKS: dict[str, Callable[[str], bool]] = {

@@ -81,7 +81,7 @@ class JumpForward:
 
         is_cut: what follows is forced as well, though the matcher does not stand there yet.
         """
-        if True or matcher.is_over:
+        if matcher.is_over:
             return 0
         unstable = self._seams.unstable(tuple(token_ids[-TAIL_TOKENS:]))
         if not unstable or is_cut:

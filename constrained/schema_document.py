@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -91,7 +92,8 @@ class Document:
     """A schema and what its references can reach: itself, the resources embedded in it, the standard metaschemas.
 
     draft: 4, 6, 7, 2019 or 2020. declared: whether `$schema` says so (else 2020 is assumed, and spellings of older
-    drafts are taken where they mean one thing only).
+    drafts are taken where they mean one thing only). dynamic: how often each name is a `$dynamicAnchor`, and "" for
+    `$recursiveAnchor`.
     """
 
     def __init__(self, root: Json) -> None:
@@ -99,6 +101,7 @@ class Document:
         named = root.get("$schema") if isinstance(root, dict) else None
         self.draft, self.declared = _draft(named)
         self._resources: dict[str, _Resource] = {}
+        self.dynamic: Counter[str] = Counter()
         self.base = self._add("", root, "", self.draft)
 
     def resolve(self, reference: str, base: str, keyword: str, pointer: str) -> Target:
@@ -106,7 +109,7 @@ class Document:
 
         Raises ConstraintError where that is nothing, and Elsewhere for what would have to be fetched.
         """
-        uri, fragment = urldefrag(urljoin(base, reference) if base else reference)
+        uri, fragment = urldefrag(base + reference if reference.startswith("#") else urljoin(base, reference))
         resource = self._resources.get(uri) or self._metaschema(uri)
         if resource is None:
             known = "only references inside the schema and to the standard metaschemas are followed"
@@ -130,10 +133,10 @@ class Document:
                 schema = schema[int(part)]
             else:
                 refuse(keyword, pointer, f"{reference} leads nowhere: there is nothing at {where}")
-            base = urljoin(base, _own_id(schema, resource.draft))
+            base = base_inside(schema, base, resource.draft)
         if not isinstance(schema, dict | bool):
             refuse(keyword, pointer, f"{reference} leads to something that is not a schema")
-        return Target(schema, where, urldefrag(base)[0], resource.draft)
+        return Target(schema, where, base, resource.draft)
 
     def _metaschema(self, uri: str) -> _Resource | None:
         from jsonschema_specifications import REGISTRY
@@ -147,13 +150,14 @@ class Document:
 
     def _add(self, uri: str, root: Json, pointer: str, draft: int) -> str:
         """Note a resource, those embedded in it, and their anchors; the resource's URI."""
-        own = _own_id(root, draft)
-        base = urldefrag(urljoin(uri, own))[0]
+        base = base_inside(root, uri, draft)
         resource = self._resources[base] = _Resource(root, pointer, draft)
         self._resources.setdefault(uri, resource)
         for schema, where, inner in _schemas(root, pointer, base, draft):
             if inner not in self._resources:
                 self._resources[inner] = _Resource(schema, where, draft)
+            self.dynamic[str(schema.get("$dynamicAnchor", "-"))] += not uri.startswith("https://json-schema.org/")
+            self.dynamic[""] += schema.get("$recursiveAnchor") is True
             for name in _anchors(schema, draft):
                 self._resources[inner].anchors.setdefault(name, (schema, where, inner))
         return base
@@ -180,6 +184,12 @@ def _own_id(schema: Json, draft: int) -> str:
     return named if isinstance(named, str) and not named.startswith("#") else ""
 
 
+def base_inside(schema: Json, base: str, draft: int) -> str:
+    """The URI against which references inside a schema are resolved, given that of what is around it."""
+    own = _own_id(schema, draft)
+    return urldefrag(urljoin(base, own))[0] if own else base
+
+
 def _anchors(schema: dict[str, Json], draft: int) -> Iterator[str]:
     for keyword in ("$anchor", "$dynamicAnchor"):
         if isinstance(schema.get(keyword), str):
@@ -197,7 +207,7 @@ def _schemas(root: Json, pointer: str, base: str, draft: int) -> Iterator[tuple[
         if not isinstance(schema, dict):
             continue
         if not is_root:
-            uri = urldefrag(urljoin(uri, _own_id(schema, draft)))[0]
+            uri = base_inside(schema, uri, draft)
         yield schema, where, uri
         for keyword, value in schema.items():
             at = f"{where}/{escape(keyword)}"

@@ -85,7 +85,10 @@ class _Lowering:
             self._out.grammar = self._any() if schema else False
         else:
             grammar = self._lower({key: value for key, value in schema.items() if key != "$defs"}, schema)
-            definitions = {name: self._lower(part, part) for name, part in schema.get("$defs", {}).items()}
+            definitions = {
+                name: part if isinstance(part, bool) else self._lower(part, part)
+                for name, part in schema.get("$defs", {}).items()
+            }
             self._out.grammar = {**grammar, "$defs": definitions} if isinstance(grammar, dict) else grammar
         if self._bounding and isinstance(self._out.grammar, dict):
             self._out.grammar.setdefault("$defs", {})["any"] = self._any_value()

@@ -11,7 +11,7 @@ from typing import Any
 
 from .formats import is_known
 from .patterns import PatternError, check_pattern
-from .schema_document import Document, Elsewhere, Json, Target, escape, refuse
+from .schema_document import Document, Elsewhere, Json, Target, base_inside, escape, refuse
 from .spec import ConstraintError, Unenforced
 
 MAX_SCHEMAS = 20_000
@@ -29,6 +29,7 @@ _SCHEMA = {"additionalProperties", "not", "if", "then", "else", "contains", "pro
 _SCHEMA |= {"unevaluatedProperties"}
 _SCHEMAS = {"allOf", "anyOf", "oneOf", "prefixItems"}
 _SCHEMA_MAPS = {"properties", "dependentSchemas"}
+_DYNAMIC = "there are several anchors that it may lead to, by the way on which a validator came here"
 _NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 
 
@@ -38,12 +39,14 @@ class Normal:
 
     schema: with `$defs` where there are references. pointers: by the id() of each schema object in it, where that
     stands in the user's document. keywords: those that constrain, as the user spelled them. notes: what is annotation.
+    draft: the one that the schema was written for.
     """
 
     schema: Json
     pointers: dict[int, str] = field(default_factory=dict)
     keywords: set[str] = field(default_factory=set)
     notes: list[Unenforced] = field(default_factory=list)
+    draft: int = 2020
 
     def pointer(self, schema: Json) -> str:
         return self.pointers.get(id(schema), "")
@@ -82,7 +85,7 @@ class _Normaliser:
     def __init__(self, document: Document, strict: bool) -> None:
         self._document = document
         self._strict = strict
-        self._normal = Normal(True)
+        self._normal = Normal(True, draft=document.draft)
         self._names: dict[tuple[str, str], str] = {}
         self._queue: list[tuple[str, Target]] = []
         self._count = 0
@@ -97,7 +100,7 @@ class _Normaliser:
             definitions[name] = self._schema(target.schema, _Place(target.pointer, target.base, target.draft))
         if definitions:
             ordered = {name: definitions[name] for name in sorted(definitions, key=int)}
-            root = {**root, "$defs": ordered}
+            root = {**(root if isinstance(root, dict) else {}), "$defs": ordered}
             self._normal.pointers[id(root)] = ""
         self._normal.schema = root
         return self._normal
@@ -113,6 +116,7 @@ class _Normaliser:
             raise ConstraintError(f"the schema holds more than {MAX_SCHEMAS} schemas")
         out: dict[str, Json] = {}
         self._normal.pointers[id(out)] = place.pointer
+        place = _Place(place.pointer, base_inside(schema, place.base, place.draft), place.draft)
         if place.draft <= 7 and "$ref" in schema:
             self._ignored_siblings(schema, place)
             schema = {"$ref": schema["$ref"]}
@@ -229,12 +233,18 @@ class _Normaliser:
     def _recursive_ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
         if place.base.startswith("https://json-schema.org/draft/"):
             value = "https://json-schema.org/draft/2019-09/schema"
+        elif self._document.dynamic[""] > 1:
+            self._drop("$recursiveRef", place.at("$recursiveRef"), _DYNAMIC)
+            return
         self._refer("$recursiveRef", value, out, place)
 
     def _dynamic_ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
         """Inside one resource it is `$ref`; the standard metaschemas alone reach further, and always to their root."""
         if isinstance(value, str) and place.base.startswith("https://json-schema.org/draft/"):
             value = "https://json-schema.org/draft/2020-12/schema"
+        elif isinstance(value, str) and self._document.dynamic[value.rpartition("#")[2]] > 1:
+            self._drop("$dynamicRef", place.at("$dynamicRef"), _DYNAMIC)
+            return
         self._refer("$dynamicRef", value, out, place)
 
     def _refer(self, keyword: str, value: Json, out: dict[str, Json], place: _Place) -> None:

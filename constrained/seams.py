@@ -21,7 +21,6 @@ class Seams:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._longest = max(map(len, vocabulary.token_bytes))
         self.unstable = lru_cache(_KEPT)(self._unstable)
 
     def _unstable(self, tail: tuple[int, ...]) -> dict[int, int]:
@@ -32,7 +31,7 @@ class Seams:
         if text is not None and self._vocabulary.encode(text) != list(tail):
             text = None
         unstable: dict[int, int] = {}
-        for size in range(1, min(len(data), self._longest) + 1):
+        for size in range(1, min(len(data), self._vocabulary.longest) + 1):
             covering = _covering(spellings, size)
             rests, are_all = self._rests(data[-size:])
             for rest in rests:

@@ -125,6 +125,22 @@ class Vocabulary:
         start = bisect.bisect_left(spellings, prefix)
         return ids[start : bisect.bisect_left(spellings, prefix + b"\xff" * 8, start)] if prefix else []
 
+    def beginning(self, text: bytes) -> list[int]:
+        """The ids of all tokens that `text` begins with."""
+        spellings, ids = self._sorted
+        found: list[int] = []
+        for size in range(1, min(len(text), self.longest) + 1):
+            at = bisect.bisect_left(spellings, text[:size])
+            while at < len(ids) and spellings[at] == text[:size]:
+                found.append(ids[at])
+                at += 1
+        return found
+
+    @cached_property
+    def longest(self) -> int:
+        """The number of bytes of the longest token."""
+        return max(map(len, self.token_bytes))
+
     @cached_property
     def _sorted(self) -> tuple[list[bytes], list[int]]:
         ids = sorted(range(len(self)), key=self.token_bytes.__getitem__)

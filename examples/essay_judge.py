@@ -23,18 +23,18 @@ def judge(s: ProgramState, essay: str, sides: list[str]) -> None:
     s += f"This is an essay:\n\n{essay}\n\nA reader judges it, one side at a time.\n\n"
     forks = s.fork(len(sides))
     for side, fork in zip(sides, forks):
-        fork += f"On its {side}:" + gen("judgement", max_tokens=24, stop="\n", temperature=0)
+        fork += f"Its {side} is" + gen("judgement", max_tokens=24, stop=[".", "\n"], temperature=0)
     forks.join()
     for side, judgement in zip(sides, s["judgement"]):
-        s += f"On its {side}:{judgement}\n"
-    s += "In all, the essay deserves, from 1 to 9, a" + gen("grade", max_tokens=3, temperature=0)
+        s += f"Its {side} is{judgement}.\n"
+    s += "Its grade, from 1 (poor) to 9 (excellent), is" + gen("grade", max_tokens=3, temperature=0)
 
 
 def main(backend: Backend | Engine) -> None:
     state = judge.run(ESSAY, SIDES, backend=backend)
     for side, judgement in zip(SIDES, state["judgement"]):
-        print(f"{side}:{judgement}")
-    print(f"grade:{state['grade']}")
+        print(f"Its {side} is{judgement}.")
+    print(f"Its grade is{state['grade']}.")
     print(state.report())
 
 

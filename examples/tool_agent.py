@@ -27,6 +27,15 @@ Thought: Now I know the answer.
 Action: finish
 Input: 96 metres
 
+Question: How tall is the Statue of Liberty?
+Thought: I do not know the height of the Statue of Liberty, so I look it up.
+Action: look_up
+Input: the Statue of Liberty
+Observation: 93 metres
+Thought: Now I know the answer.
+Action: finish
+Input: 93 metres
+
 """
 
 

@@ -1,4 +1,4 @@
-"""Tree of thought: several first steps, several second ones from each, every line of thought judged, the best continued.
+"""Tree of thought: several first steps, several second ones from each, each line of thought graded, the best continued.
 
 The task and the steps before are the same for all that branches from them, and are computed once.
 
@@ -62,9 +62,8 @@ def main(backend: Backend | Engine) -> None:
     state = solve.run(PROBLEM, width=3, backend=backend)
     print(state.text()[len(SHOWN) :])
     report = state.report()
-    print(
-        f"{len(report.steps)} steps with {report.prompt_tokens} prompt tokens, {report.computed_tokens} of them computed"
-    )
+    prompt, computed = report.prompt_tokens, report.computed_tokens
+    print(f"{len(report.steps)} steps with {prompt} prompt tokens, {computed} of them computed")
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ unconditional_likelihood_normalized: ChoicesMethod = "unconditional_likelihood_n
 
 @dataclass(frozen=True)
 class ScoredToken:
-    """One token of a choice, its text, and its natural log-probability."""
+    """One token of a choice: its id (None where an API does not tell), its text, its natural log-probability."""
 
-    token_id: int
+    token_id: int | None
     text: str
     logprob: float
 
@@ -146,4 +146,5 @@ def _same_token(one: Scored, other: Scored, t: int) -> bool:
     """Both have a token here, and it is the same. (Those before it are, or one of the two would be gone.)"""
     if t >= len(one.tokens) or t >= len(other.tokens):
         return False
-    return one.tokens[t].token_id == other.tokens[t].token_id
+    a, b = one.tokens[t], other.tokens[t]
+    return (a.token_id, a.text) == (b.token_id, b.text)

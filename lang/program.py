@@ -18,7 +18,7 @@ from .defaults import chosen_backend
 from .errors import ProgramMisuse
 from .ir import GenOptions
 from .loop import in_event_loop
-from .run import Run
+from .run import Run, inside
 from .state import ProgramState
 from .trace import Trace, TraceBackend, stand_ins
 
@@ -228,6 +228,7 @@ def _given(item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
 
 def _run_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
     """The function, then the end of all that it started. Its errors leave with what is open aborted."""
+    token = inside.set(run)
     try:
         result = call()
         if inspect.isawaitable(result):
@@ -238,10 +239,13 @@ def _run_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
         state._end(error)
         run.abandon()
         raise
+    finally:
+        inside.reset(token)
     state._end()
 
 
 async def _arun_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
+    token = inside.set(run)
     try:
         state.ret_value = await call()
         await run.aclose()
@@ -249,6 +253,8 @@ async def _arun_body(run: Run, call: Callable[[], Any], state: ProgramState) -> 
         state._end(error)
         run.abandon()
         raise
+    finally:
+        inside.reset(token)
     state._end()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,9 @@ from .feed import Feed
 from .ir import GenOptions
 from .loop import ended, in_event_loop, loop_thread
 from .output import Outcome, Output
+
+inside: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside", default=None)
+"""The run whose program this code belongs to. Others who read a state wait for what its program has yet to do."""
 
 _ENDED = "The program has ended; nothing can be added to its states any more."
 _CANCELLED = "The program was cancelled."
@@ -78,6 +82,11 @@ class Run:
     def saw(self, error: ProgramError) -> None:
         """The user was shown this error; what becomes of it is up to them."""
         self._seen.add(error.origin)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the caller is not of the program, and the program is still running."""
+        return self.ended is None and inside.get() is not self
 
     def check_may_block(self, outputs: list[Output]) -> None:
         """Raise ProgramMisuse in an `async def` program that would hold up its event loop."""

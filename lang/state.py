@@ -5,10 +5,11 @@ Adding never waits: a step starts as soon as the steps before it have ended, in 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
+from .branches import ForkGroup
 from .errors import ProgramError, ProgramMisuse, UnknownVariable
 from .feed import Feed
 from .history import messages_of
@@ -33,11 +34,10 @@ from .report import Report
 from .roles import RoleBlock, in_role
 from .run import Event, Run
 from .steps import Item, generation, resolved, selection
-from .streaming import pump
-from .variables import Fixed, Gathered, Generated, Reasoning, Span, Variable
+from .streaming import pump, when_known
+from .variables import Fixed, Generated, Reasoning, Span, Variable
 
 T = TypeVar("T")
-JoinMode = Literal["gather_variable", "concate_and_append"]
 REASONING = "_reasoning_content"  # appended to the name of a variable whose reasoning was separated
 
 
@@ -141,12 +141,14 @@ class ProgramState:
 
     def __getitem__(self, name: str) -> Any:
         """A variable's value: text, or a list where there are several. Raises UnknownVariable."""
+        self._watch(name)
         variable = self._variable(name)
         self._wait(list(variable.outputs()))
         return variable.value()
 
     async def aget(self, name: str) -> Any:
         """`s[name]` for an event loop."""
+        await self._awatch(name)
         variable = self._variable(name)
         await self._awaited(list(variable.outputs()))
         return variable.value()
@@ -161,6 +163,7 @@ class ProgramState:
     def meta(self, name: str) -> Any:
         """What is known about a variable's generation, a dict: prompt_tokens, cached_tokens, completion_tokens,
         finish_reason, and logprobs where they were asked for; after a `select` also the scores by choice."""
+        self._watch(name)
         variable = self._variable(name)
         self._wait(list(variable.outputs()))
         return variable.meta()
@@ -169,16 +172,19 @@ class ProgramState:
 
     def text(self) -> str:
         """All of it as text, with what the model's chat template puts around messages, where that is known."""
+        self._watch()
         self._wait(self._outputs())
         return loop_thread().call(self._text())
 
     async def atext(self) -> str:
         """`text` for an event loop."""
+        await self._awatch()
         await self._awaited(self._outputs())
         return await loop_thread().acall(self._text())
 
     def messages(self) -> list[dict[str, str]]:
         """The messages that have ended, as dicts of role and content."""
+        self._watch()
         self._wait(self._outputs())
         history = loop_thread().call(resolved(self._checked_items()))
         return [{"role": each.role, "content": each.content} for each in messages_of(history)[0] if each.closed]
@@ -195,11 +201,13 @@ class ProgramState:
 
     def sync(self) -> None:
         """Wait until every step of this state has ended. Raises ProgramError where one failed."""
+        self._watch()
         self._wait(self._outputs())
         self._checked_items()
 
     async def async_sync(self) -> None:
         """`sync` for an event loop."""
+        await self._awatch()
         await self._awaited(self._outputs())
         self._checked_items()
 
@@ -263,6 +271,15 @@ class ProgramState:
             raise UnknownVariable(f"This state has no variable {name!r}; {known}.")
         return variable
 
+    def _watch(self, name: str | None = None) -> None:
+        """Outside of a program that runs: wait until it has set this variable, or has ended."""
+        if self._run.is_watched:
+            loop_thread().call(when_known(self._items, self._variables, name))
+
+    async def _awatch(self, name: str | None = None) -> None:
+        if self._run.is_watched:
+            await loop_thread().acall(when_known(self._items, self._variables, name))
+
     def _outputs(self) -> list[Output]:
         return [item for item in self._items.snapshot() if isinstance(item, Output)]
 
@@ -320,80 +337,3 @@ class ProgramState:
         for item in child._items.snapshot()[child._forked_at :]:
             self._items.put(item)
             self._position = Position(self._position.role, begun=True)
-
-
-class ForkGroup:
-    """Branches that were forked together; iterate over them, or index them."""
-
-    def __init__(self, parent: ProgramState, states: list[ProgramState]) -> None:
-        self._parent = parent
-        self._states = states
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def __iter__(self) -> Iterator[ProgramState]:
-        return iter(self._states)
-
-    def __getitem__(self, index: int) -> ProgramState:
-        return self._states[index]
-
-    def __setitem__(self, index: int, state: ProgramState) -> None:
-        """What `forks[i] += x` ends with; nothing else may be put here."""
-        if state is not self._states[index]:
-            raise ProgramMisuse("A branch cannot be replaced by another state.")
-
-    def __iadd__(self, other: Content | Callable[[int], Content]) -> ForkGroup:
-        """Add the same to every branch, or `other(i)` to branch i, or the items of a list of as many."""
-        if isinstance(other, list | tuple) and len(other) != len(self._states):
-            raise ProgramMisuse(f"{len(other)} items cannot be added to {len(self._states)} branches one by one.")
-        for i, state in enumerate(self._states):
-            if isinstance(other, list | tuple):
-                state += other[i]
-            elif isinstance(other, str | Expr) or not callable(other):
-                state += other
-            else:
-                state += other(i)
-        return self
-
-    def join(self, mode: JoinMode = "gather_variable") -> None:
-        """Wait for the branches and end them. Raises ProgramError where a step of one failed.
-
-        "gather_variable": each variable that the parent does not have becomes one of its own: the list of the
-        branches' values. "concate_and_append": the parent goes on with what each branch has said, one after the other.
-        """
-        _check_mode(mode)
-        for state in self._states:
-            state._wait(state._outputs())
-        self._joined(mode)
-
-    async def ajoin(self, mode: JoinMode = "gather_variable") -> None:
-        """`join` for an event loop."""
-        _check_mode(mode)
-        for state in self._states:
-            await state._awaited(state._outputs())
-        self._joined(mode)
-
-    def _joined(self, mode: JoinMode) -> None:
-        parent = self._parent
-        for state in self._states:
-            state._checked_items()
-        parent._run.note(
-            Event("join", parent._branch, text=mode, branches=tuple(each._branch for each in self._states))
-        )
-        if mode == "gather_variable":
-            known = set(parent._variables)
-            names = dict.fromkeys(name for state in self._states for name in state._variables if name not in known)
-            for name in names:
-                found = [state._variables[name] for state in self._states if name in state._variables]
-                parent._variables[name] = Gathered(found)
-        else:
-            for state in self._states:
-                parent._take_in(state)
-        for state in self._states:
-            state._end()
-
-
-def _check_mode(mode: str) -> None:
-    if mode not in ("gather_variable", "concate_and_append"):
-        raise ProgramMisuse(f'join takes "gather_variable" or "concate_and_append"; not {mode!r}.')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from .backends.base import Backend
@@ -31,7 +32,10 @@ async def _fill(
         if name is None:
             await _whole(feed, items, backend)
         else:
-            await _one(feed, await _when_known(items, variables, name))
+            await when_known(items, variables, name)
+            if name not in variables:
+                raise UnknownVariable(f"The program has ended, and set no variable {name!r}.")
+            await _one(feed, variables[name])
     except ProgramError as error:
         feed.close(error.again())
     except Exception as error:
@@ -70,15 +74,13 @@ async def _whole(feed: Feed[str], items: Feed[Item], backend: Backend) -> None:
         await catch_up()
 
 
-async def _when_known(items: Feed[Item], variables: Mapping[str, Variable], name: str) -> Variable:
-    if name in variables:
-        return variables[name]
-    async for _ in items:  # a variable comes with an item, or before the end
-        if name in variables:
-            return variables[name]
-    if name in variables:
-        return variables[name]
-    raise UnknownVariable(f"The program has ended, and set no variable {name!r}.")
+async def when_known(items: Feed[Item], variables: Mapping[str, Variable], name: str | None) -> None:
+    """Wait until the variable is there, or else (and for None) until the state has ended."""
+    if name not in variables:
+        with contextlib.suppress(Exception):  # whoever reads the state then gets that error
+            async for _ in items:  # a variable comes with an item, or before the end
+                if name in variables:
+                    return
 
 
 async def _one(feed: Feed[str], variable: Variable) -> None:

@@ -57,9 +57,14 @@ def constraint_of(fields: Constraints) -> Constraint | None:
     if not given:
         return None
     constraint = Constraint(kind=given[0], body=_body(fields, given[0]), **_options(fields, given[0]))
-    if len(constraint.body.encode("utf-8", "surrogatepass")) > MAX_CONSTRAINT_BYTES:
-        raise InvalidRequest(f"{given[0]} may have {MAX_CONSTRAINT_BYTES} bytes at most.", given[0])
+    check_size(constraint.body, given[0])
     return constraint
+
+
+def check_size(body: str, field: str) -> None:
+    """Raise InvalidRequest for the body of a constraint that is too large to be compiled."""
+    if len(body.encode("utf-8", "surrogatepass")) > MAX_CONSTRAINT_BYTES:
+        raise InvalidRequest(f"{field} may have {MAX_CONSTRAINT_BYTES} bytes at most.", field)
 
 
 def tool_options(fields: Constraints) -> Constraint:

@@ -124,6 +124,7 @@ class CompilerPool:
         self._busy: set[Compiler] = set()
         self._starting: set[asyncio.Task[None]] = set()
         self._waiting: deque[asyncio.Future[Compiler]] = deque()
+        self._closed = False
 
     @property
     def pids(self) -> list[int]:
@@ -168,7 +169,8 @@ class CompilerPool:
             self._start_one()
 
     async def close(self) -> None:
-        """End them all."""
+        """End them all; no more are started."""
+        self._closed = True
         for task in self._starting:
             task.cancel()
         await asyncio.gather(*self._starting, *map(Compiler.end, (*self._idle, *self._busy)), return_exceptions=True)
@@ -185,7 +187,7 @@ class CompilerPool:
 
     def _start_one(self) -> None:
         """Start one more, unless there are enough."""
-        if len(self._idle) + len(self._busy) + len(self._starting) < MAX_COMPILERS:
+        if not self._closed and len(self._idle) + len(self._busy) + len(self._starting) < MAX_COMPILERS:
             task = asyncio.create_task(self._start())
             self._starting.add(task)
             task.add_done_callback(self._starting.discard)

@@ -26,6 +26,7 @@ log = logger("grammar")
 
 WARM_COMPILERS = 2  # so that neither the first constraint nor one behind a slow one waits for a start
 MEMORY_BYTES = 2**30
+ATTEMPTS = 3  # a compiler may die for other reasons than what it compiles, and so may the next, before it shows
 CACHE_ENTRIES = 1024
 CACHE_BYTES = 64 * 2**20
 SLOW_SECONDS = 60.0  # how long a constraint that took too long, or crashed a compiler, is refused untried
@@ -136,13 +137,13 @@ class GrammarService:
 
     async def _compile(self, key: bytes, constraint: Constraint, work: _Work) -> Compiled:
         try:
-            done = await self._attempt(key, constraint, work)
-            if done is None:  # its process was killed, or died in native code: perhaps not because of it
-                done = await self._attempt(key, constraint, work)
+            done = None
+            for _ in range(ATTEMPTS):
+                done = done or await self._attempt(key, constraint, work)
         finally:
             self._forget(key, work)
         if done is None:
-            text = "It crashed the grammar compiler twice, or takes too much memory to compile."
+            text = "It crashed the grammar compiler again and again, or takes too much memory to compile."
             raise self._refusal(key, text, SLOW_SECONDS)
         if done.compiled is not None:
             self._cache.put(key, done.compiled)

@@ -20,6 +20,7 @@ from ..runtime.text.tokenizer import Tokenizer, load_tokenizer
 from ..runtime.text.tool_formats import ToolFormat, tool_format
 from .child import Child, run_child
 from .errors import InvalidRequest
+from .grammar_pool import CompilerFailed
 from .grammar_service import GrammarService, Refused
 from .logs import start_logging
 from .messages import (
@@ -121,6 +122,8 @@ class TokenizerProcess:
                     if self._warming is None:
                         self._warming = asyncio.create_task(self._warm_grammars())
                 case Shutdown():
+                    if self._warming is not None:
+                        self._warming.cancel()
                     await self._grammars.close()
                     return
                 case ConfigureTokenizer():
@@ -137,6 +140,8 @@ class TokenizerProcess:
             self._open_samples(encoded, await self._compiled(submit))
         except InvalidRequest as error:
             self._child.front.send(Rejected(submit.request_id, "invalid", str(error), error.field))
+        except CompilerFailed as error:
+            self._child.front.send(Rejected(submit.request_id, "failed", str(error)))
         except Exception as error:
             self._child.log.exception("request %s failed in the tokenizer", submit.request_id)
             text = f"The request could not be tokenized: {type(error).__name__}: {error}"

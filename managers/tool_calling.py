@@ -9,7 +9,7 @@ import msgspec
 from ..constrained.spec import Constraint
 from ..runtime.text.tool_calls import ToolCallParser
 from ..runtime.text.tool_formats import TOOL_FORMATS, ToolFormat, structural_tag
-from .constraints import json_text
+from .constraints import check_size, json_text
 from .errors import InvalidRequest
 from .messages import Finish, Submit, ToolCallPiece
 
@@ -34,7 +34,9 @@ def constraint_of(submit: Submit, style: ToolFormat | None) -> Constraint | None
     required, parallel = chat.tool_choice == "required", chat.parallel_tool_calls
     tag = structural_tag(style, tools, chat.tool_name, required=required, parallel=parallel)
     strict = constraint.strict and all(tool["function"].get("strict") is not False for tool in tools)
-    return msgspec.structs.replace(constraint, body=json_text(tag), strict=strict)
+    body = json_text(tag)
+    check_size(body, "tools")
+    return msgspec.structs.replace(constraint, body=body, strict=strict)
 
 
 class CallOutput:

@@ -10,8 +10,8 @@ from ..vocabulary import Vocabulary
 from .base import Matcher
 
 
-# Schemas from practice stay below a fifth of these; an ambiguous grammar, whose masks become slower with every token,
-# ends its own request before it takes milliseconds from everybody's steps.
+# Schemas from practice stay far below these; an ambiguous grammar, whose masks become slower with every token, ends its
+# own request before it takes many milliseconds from everybody's steps.
 LIMITS = llguidance.LLParserLimits(max_items_in_row=500, step_max_items=5_000, verbose_errors=False)
 
 
@@ -55,7 +55,11 @@ class LLGuidanceMatcher(Matcher):
         return self._matcher.compute_ff_bytes()
 
     def _fill(self, row: np.ndarray) -> None:
-        self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+        forced = self._matcher.compute_ff_bytes()
+        if len(forced) >= self.vocabulary.longest:  # the library's own mask gives up where a grammar forces without end
+            row[:] = self.vocabulary.bits(self.vocabulary.beginning(forced))
+        else:
+            self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
 
     def _accept(self, token_id: int) -> bool:
         return self._matcher.try_consume_tokens([token_id]) == 1

@@ -72,7 +72,7 @@ class NativeBackend(Backend):
         tokens, usage = await patiently(lambda: self._score(prompt, list(choices)))
         if not unconditional:
             return Judged([Scored(each) for each in tokens], usage)
-        ids = [[token.token_id for token in each] for each in tokens]
+        ids = [[token.token_id for token in each if token.token_id is not None] for each in tokens]
         free, more = await patiently(lambda: self._score([], ids))
         scored = [Scored(each, tuple(token.logprob for token in other)) for each, other in zip(tokens, free)]
         cached = usage.cached_tokens + more.cached_tokens

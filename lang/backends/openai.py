@@ -193,7 +193,7 @@ def _scored(logprobs: dict[str, Any], prompt_length: int, name: str) -> Scored:
     tokens, values = logprobs["tokens"][first:], logprobs["token_logprobs"][first:]
     if None in values:
         raise BackendError(f"{name} cannot score the first token of a text; put some text before the choices.")
-    return Scored(tuple(ScoredToken(hash(text), text, value) for text, value in zip(tokens, values)))
+    return Scored(tuple(ScoredToken(None, text, value) for text, value in zip(tokens, values)))
 
 
 def _usage(usage: dict[str, Any] | None) -> Usage:

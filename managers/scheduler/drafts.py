@@ -134,7 +134,10 @@ class Drafter:
 
 
 def _repeated(tokens: np.ndarray, most: int) -> np.ndarray:
-    """Up to `most` tokens that followed the last earlier occurrence of the last NGRAM tokens; empty without one."""
+    """`most` tokens that followed the last earlier occurrence of the last NGRAM tokens; empty without one.
+
+    Where fewer followed, the text runs in a circle, and the guess goes on around it.
+    """
     last = len(tokens) - NGRAM  # where the n-gram itself stands
     if last < 1:
         return _NOTHING
@@ -143,5 +146,4 @@ def _repeated(tokens: np.ndarray, most: int) -> np.ndarray:
         starts = starts[tokens[starts + offset] == tokens[last + offset]]
     if not len(starts):
         return _NOTHING
-    place = int(starts[-1]) + NGRAM
-    return tokens[place : place + most].copy()
+    return np.resize(tokens[int(starts[-1]) + NGRAM :], most)

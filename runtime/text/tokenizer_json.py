@@ -99,7 +99,8 @@ class TokenizerJson(Tokenizer):
         return out
 
     def _encode_fragments(self, fragments: list[Fragment]) -> list[int]:
-        text = "".join(self._spellings[f] if isinstance(f, int) else f for f in fragments)
+        # An id may have no token: models often have more embeddings than their tokenizer has tokens.
+        text = "".join(self._spellings.get(f, "") if isinstance(f, int) else f for f in fragments)
         self._tokenizer.encode_special_tokens = False
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         if self._fragments(text, encoding) == fragments:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,17 @@ from sapwood.constrained.vocabulary import Vocabulary
 from sapwood.managers.vocabulary import vocabulary_of
 from sapwood.runtime.text.tokenizer import Tokenizer, load_tokenizer
 
-
+ENDLESS: dict[str, Any] = {
+    "$ref": "#/$defs/n",
+    "$defs": {
+        "n": {
+            "type": "object",
+            "properties": {"next": {"$ref": "#/$defs/n"}},
+            "required": ["next"],
+            "additionalProperties": False,
+        }
+    },
+}
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +96,11 @@ class Compilers:
         return self._compiled(self._xgrammar.compile_json_schema(text, any_whitespace=False, separators=(",", ":")))
 
     def regex(self, pattern: str) -> Compiled:
-        return llguidance_regex(pattern) if self._xgrammar is None else self._compiled(self._xgrammar.compile_regex(pattern))
+        return (
+            llguidance_regex(pattern)
+            if self._xgrammar is None
+            else self._compiled(self._xgrammar.compile_regex(pattern))
+        )
 
     def _compiled(self, grammar: Any) -> Compiled:
         return Compiled(key="", engine="xgrammar", payload=grammar.serialize_json().encode())

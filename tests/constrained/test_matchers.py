@@ -13,7 +13,7 @@ from sapwood.constrained.engines.base import Matcher
 from sapwood.constrained.engines.registry import load
 from sapwood.constrained.spec import Compiled, ConstraintError
 from sapwood.constrained.vocabulary import Vocabulary
-from tests.constrained.conftest import Compilers, llguidance_regex
+from tests.constrained.conftest import ENDLESS, Compilers, llguidance_regex
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -24,17 +24,6 @@ PERSON: dict[str, Any] = {
     },
     "required": ["name", "kind", "tags"],
     "additionalProperties": False,
-}
-ENDLESS: dict[str, Any] = {
-    "$ref": "#/$defs/n",
-    "$defs": {
-        "n": {
-            "type": "object",
-            "properties": {"next": {"$ref": "#/$defs/n"}},
-            "required": ["next"],
-            "additionalProperties": False,
-        }
-    },
 }
 REGEX = "(ab|[a-c]{2,4}x?)-[0-9]{1,3}(é|è)?"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -154,7 +155,7 @@ async def test_a_constraint_that_kills_its_compiler_is_refused(compile_: Compile
     for _ in range(2):
         with pytest.raises(Refused, match="crashed the grammar compiler"):
             await compile_("crash")
-    assert log.jobs.count("crash") == 2
+    assert log.jobs.count("crash") == grammar_service.ATTEMPTS
     assert isinstance(await compile_("ok"), Compiled)
 
 
@@ -235,3 +236,69 @@ async def test_the_loop_is_never_held_up(service: GrammarService, compile_: Comp
     running = False
     await watching
     assert longest < 0.1
+
+
+# --- the real compiler ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def real(tiny_model: Path) -> AsyncIterator[GrammarService]:
+    service = GrammarService(tiny_model)
+    yield service
+    pids = service.pids
+    await service.close()
+    await gone(pids)
+
+
+async def test_the_real_compiler_compiles_refuses_and_gives_way(real: GrammarService) -> None:
+    compiled = await real.compile(Constraint("json_schema", '{"type": "integer", "minimum": 3}'))
+    assert "minimum" in compiled.enforced
+    for _ in range(2):
+        with pytest.raises(Refused, match="pattern"):
+            await real.compile(Constraint("json_schema", '{"type": "string", "pattern": "("}'))
+    assert [psutil.Process(pid).nice() for pid in real.pids] == [grammar_pool.NICENESS]
+
+
+async def test_the_real_compiler_is_killed_when_it_takes_too_long(
+    real: GrammarService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await real.compile(Constraint("json_object"))
+    monkeypatch.setattr(grammar_pool, "COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr(grammar_pool, "IMPORT_SECONDS", 0.0)
+    with pytest.raises(Refused, match="takes more than"):
+        await real.compile(Constraint("json_schema", '{"minimum": 5}'))
+    monkeypatch.undo()
+    assert isinstance(await real.compile(Constraint("json_schema", '{"minimum": 6}')), Compiled)
+
+
+async def test_the_real_compiler_may_not_take_all_memory(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_service, "MEMORY_BYTES", 2**22)
+    service = GrammarService(tiny_model)
+    names = [f"{i:05}{'x' * 50}" for i in range(10_000)]
+    schema = {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
+    with pytest.raises(Refused, match="memory"):
+        await service.compile(Constraint("json_schema", json.dumps(schema)))
+    assert isinstance(await service.compile(Constraint("json_object")), Compiled)
+    await service.close()
+
+
+async def test_the_real_compiler_dies_with_the_process_that_started_it(tiny_model: Path) -> None:
+    code = f"""
+import asyncio, pathlib
+from sapwood.managers.grammar_service import GrammarService
+async def main():
+    service = GrammarService(pathlib.Path({str(tiny_model)!r}))
+    await service.warm()
+    print(*service.pids, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in (await parent.stdout.readline()).split()]
+    assert len(pids) == 2
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)  # as deaf as native code is
+    parent.kill()
+    await parent.wait()
+    await gone(pids)

@@ -221,3 +221,34 @@ def test_a_tokenizer_with_more_ids_than_the_model_is_refused_at_the_start(
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(ModelError, match="257 token ids, the model embeddings for 256"):
         Engine(tmp_path, **test_modes)
+
+
+@pytest.mark.parametrize(
+    "options", [GREEDY, GREEDY | {"temperature": 0.9, "seed": 5, "frequency_penalty": 0.3}], ids=str
+)
+def test_guessing_ahead_changes_nothing(smollm2_path: Path, modes: dict[str, Any], options: dict[str, Any]) -> None:
+    """Whatever a guess comes from, a stream of its own or a crowd, and whether it comes true or not."""
+    tolerance = 0 if modes["attention_backend"] == "cpu" else 1e-4
+    prompts = [*PROMPTS[:3], "red, green, blue, red, green, blue, red, green, blue,"]
+    options = options | {"max_tokens": 30}
+    with Engine(smollm2_path, kv_tokens=4096, drafts=False, **modes) as engine:
+        expected = [engine.generate(prompt, **options) for prompt in prompts]
+        assert engine.stats().drafted_tokens == 0
+    with Engine(smollm2_path, kv_tokens=4096, **modes) as engine:
+        for _ in range(2):  # the second time the tree knows the answers
+            for prompt, right in zip(prompts, expected, strict=True):
+                answer = engine.generate(prompt, **options)
+                assert_same(answer, right, tolerance)
+        assert answer.effort is not None
+        assert answer.effort.accepted > 20
+        assert answer.effort.forward_passes < 10
+        for answer, right in zip(engine.generate(prompts, **options), expected, strict=True):
+            assert_same(answer, right, tolerance)
+        other = options | {"temperature": options["temperature"] + 0.15, "seed": 5}  # goes another way sooner or later
+        with_guesses = [engine.generate(prompt, **other) for prompt in prompts]
+        stats = engine.stats()
+        assert 0 < stats.accepted_tokens < stats.drafted_tokens
+        assert_books_balance(engine)
+    with Engine(smollm2_path, kv_tokens=4096, drafts=False, **modes) as engine:
+        for prompt, right in zip(prompts, with_guesses, strict=True):
+            assert_same(engine.generate(prompt, **other), right, tolerance)

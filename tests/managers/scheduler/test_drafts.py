@@ -55,6 +55,8 @@ def test_the_requests_own_text_is_the_second_source_the_latest_occurrence_first(
     request = request_of([*ngram, 50, 51, *ngram, 60, 61, 62], [7, *ngram])
     assert drafter.propose(request, 1).tolist() == [60, 61, 62, 7]
     assert drafter.propose(request_of([*ngram, 50, 51], [2, 3, 4]), 1).tolist() == []
+    assert drafter.propose(request_of([9, *ngram, 5], [*ngram]), 1).tolist() == [5, 1, 2, 3]
+    assert drafter.propose(request_of([9, 9, 9, 9], [9]), 1).tolist() == [9, 9, 9, 9]
 
 
 def test_completions_that_ended_are_the_third_source_and_stay_in_their_namespace() -> None:

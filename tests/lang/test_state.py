@@ -1,0 +1,583 @@
+"""What programs mean: text, variables, roles, branches, and their ends, on a backend from a script."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sapwood as sgl
+from sapwood import ProgramError, ProgramMisuse, ProgramState
+from sapwood.lang.errors import UnknownVariable
+
+
+def test_text_and_generations_follow_each_other(scripted: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> str:
+        s += "one " + sgl.gen("a") + " two "
+        s += [sgl.gen("b"), " three"]
+        return "returned"
+
+    state = program()
+    assert scripted.prompts == ["one ", "one <4> two "]
+    assert (state["a"], state["b"], state.ret_value) == ("<4>", "<12>", "returned")
+    assert state.text() == "one <4> two <12> three"
+    assert str(state) == f"ProgramState({state.text()})"
+    assert "a" in state
+    assert "c" not in state
+
+
+def test_options_of_the_run_are_defaults_that_gen_overrides(scripted: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState, top_k: str) -> None:
+        s += top_k + sgl.gen("a", temperature=0.5, stop="x") + sgl.gen("b", 7)
+
+    program.run(top_k="the parameter, not the option", temperature=0.9, max_new_tokens=50, seed=3)
+    first, second = scripted.options
+    assert first.given() == {"temperature": 0.5, "stop": ("x",), "max_tokens": 50, "seed": 3}
+    assert second.given() == {"temperature": 0.9, "max_tokens": 7, "seed": 3}
+    program("x")
+    assert scripted.options[-1].given() == {"max_tokens": 7}
+    assert scripted.options[-2].max_tokens == 128
+
+
+def test_messages_are_recorded_in_every_way_to_write_them(scripted: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += sgl.system("rules")
+        s += s.user("by expression")
+        with s.assistant():
+            s += "in a block " + sgl.gen("a")
+        s += sgl.user_begin() + "begun" + sgl.user_end()
+        s += sgl.assistant_begin()
+        s += "still open"
+
+    state = program()
+    assert state.messages() == [
+        {"role": "system", "content": "rules"},
+        {"role": "user", "content": "by expression"},
+        {"role": "assistant", "content": f"in a block {state['a']}"},
+        {"role": "user", "content": "begun"},
+    ]
+
+
+def test_var_scope_holds_the_text_written_within(scripted: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += "before "
+        with s.var_scope("all"):
+            s += "x" + sgl.gen() + "y"
+        s["own"] = 5
+
+    state = program()
+    assert state["all"] == "x<8>y"
+    assert state["own"] == 5
+    with pytest.raises(ProgramMisuse, match="not generated"):
+        state.meta("own")
+
+
+def test_n_samples_make_a_list_and_the_first_goes_on(scripted: Any) -> None:
+    answers = iter("abcd")
+    scripted.answer = lambda prompt, options: next(answers)
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += "q:" + sgl.gen("x", n=3) + "."
+
+    state = program()
+    assert state["x"] == ["a", "b", "c"]
+    assert state.text() == "q:a."
+    assert state.meta("x")["finish_reason"] == ["stop"] * 3
+
+
+# --- branches ------------------------------------------------------------------------------------------------------
+
+
+def test_branches_run_side_by_side_and_are_gathered(scripted: Any) -> None:
+    scripted.seconds = 0.1
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += "shared" + sgl.gen("before")
+        forks = s.fork(8)
+        for i, f in enumerate(forks):
+            f += f" {i}:" + sgl.gen("each")
+        forks[0] += sgl.gen("only here")
+        forks.join()
+        s += "." + sgl.gen("after")
+
+    started = time.perf_counter()
+    state = program()
+    assert scripted.most_open == 8
+    assert time.perf_counter() - started < 0.1 * 8
+    assert state["each"] == ["<12>"] * 8
+    assert state["only here"] == ["<16>"]
+    assert state["before"] == "<6>"
+    assert state.text() == "shared<6>.<10>"
+    assert [meta["finish_reason"] for meta in state.meta("each")] == ["stop"] * 8
+
+
+def test_branches_are_appended_in_order(scripted: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += "shared"
+        forks = s.fork(2)
+        forks += lambda i: f" {i}:" + sgl.gen("x")
+        forks += [" first", " second"]
+        forks += "!"
+        forks.join("concate_and_append")
+        s += sgl.gen("after")
+
+    state = program()
+    assert state.text() == "shared 0:<9> first! 1:<9> second!<33>"
+    assert "x" not in state
+
+
+@pytest.mark.parametrize("lead", [[], [""]])
+def test_a_fork_may_be_the_first_thing(scripted: Any, lead: list[str]) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        for text in lead:
+            s += text
+        forks = s.fork(3)
+        forks += "go" + sgl.gen("x")
+        forks.join()
+
+    assert program()["x"] == ["<2>"] * 3
+
+
+def test_branches_of_branches_and_copies(scripted: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += "a"
+        outer = s.fork(2)
+        for f in outer:
+            inner = f.fork(2)
+            inner += "b" + sgl.gen("x")
+            inner.join()
+        outer.join()
+        with s.copy() as aside:
+            aside += "c" + sgl.gen("y")
+        s += "d"
+
+    state = program()
+    assert state["x"] == [["<2>", "<2>"], ["<2>", "<2>"]]
+    assert state["y"] == ["<2>"]
+    assert state.text() == "ad"
+
+
+def test_a_branch_keeps_its_role(scripted: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += sgl.user("q") + sgl.assistant_begin()
+        forks = s.fork(2)
+        forks += sgl.gen("x") + sgl.assistant_end()
+        forks.join()
+        s += "no branch" + sgl.assistant_end()
+        other = s.fork(1)
+        other[0] += sgl.user_begin() + "open"
+        with pytest.raises(ProgramMisuse, match="same role"):
+            other.join("concate_and_append")
+
+    assert program().messages()[-1] == {"role": "assistant", "content": "no branch"}
+
+
+# --- misuse --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (lambda: sgl.user(sgl.assistant("x")), "Roles cannot be nested: assistant begins within user"),
+        (lambda: sgl.user_end(), "user ends, but no role is open"),
+        (lambda: sgl.user_begin() + sgl.assistant_end(), "assistant ends, but user is open"),
+        (lambda: None, "None cannot be added to a state"),
+        (lambda: 5, "a value of type int cannot be added"),
+        (lambda: ["a", None], "None cannot be added to a state"),
+        (lambda: sgl.select("x"), "select needs choices"),
+        (lambda: sgl.select("x", []), "choices is empty"),
+        (lambda: sgl.select("x", ["a", ""]), "choices holds an empty text"),
+        (lambda: sgl.select("x", ["a", "b", "a"]), "choices holds 'a' twice"),
+        (lambda: sgl.select("x", "abc"), "choices must be a list of texts"),
+        (lambda: sgl.select("x", ["a"], choices_method="best"), "choices_method must be one of"),  # type: ignore
+        (lambda: sgl.select("x", ["a"], temperature=0.7), "temperature must be 0"),
+        (lambda: sgl.gen("x", choices=["a"], max_tokens=5), "which takes no max_tokens"),
+        (lambda: sgl.gen("x", choices_method=sgl.total_likelihood), "choices_method needs choices"),
+        (lambda: sgl.gen("x", dtype=int, regex="a"), "dtype and regex exclude each other"),
+        (lambda: sgl.gen("x", dtype=list), "dtype must be one of int, float, bool, str"),  # type: ignore
+        (lambda: sgl.gen("x", json_schema="{"), "json_schema is no JSON text"),
+        (lambda: sgl.gen("x", json_schema=object()), "json_schema must be a schema"),
+        (lambda: sgl.separate_reasoning(sgl.gen("x"), "unheard of"), "model_type must be one of"),
+        (lambda: sgl.separate_reasoning(sgl.gen(), "qwen3"), "needs a gen with a name"),
+    ],
+)
+def test_misuse_is_refused_at_once_and_adds_nothing(scripted: Any, content: Any, sentence: str) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += "text"
+        with pytest.raises(ProgramMisuse, match=re.escape(sentence)):
+            s += content()
+        assert s.text() == "text"
+
+    program()
+    assert scripted.prompts == []
+
+
+def test_what_is_not_there_is_said_with_what_is(scripted: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += sgl.gen("known")
+        s["unknown"]
+
+    with pytest.raises(UnknownVariable, match="This state has no variable 'unknown'; it has 'known'"):
+        program()
+    with pytest.raises(KeyError):
+        program()
+
+
+def test_runs_refuse_what_they_do_not_know(scripted: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState, question: str) -> None:
+        pass
+
+    with pytest.raises(ProgramMisuse, match=r"no parameter 'temprature', nor .* Did you mean 'temperature'"):
+        program.run("x", temprature=1)
+    with pytest.raises(ProgramMisuse, match="missing a required argument: 'question'"):
+        program.run()
+    with pytest.raises(ProgramMisuse, match="no parameter 'answer' that could be bound"):
+        program.bind(answer=1)
+    with pytest.raises(ProgramMisuse, match="not str"):
+        program.run("x", backend="http://nowhere")  # type: ignore
+    with pytest.raises(ProgramMisuse, match="takes no argument"):
+        sgl.function(lambda: None)  # type: ignore
+    sgl.set_default_backend(None)
+    with pytest.raises(ProgramMisuse, match="no backend"):
+        program("x")
+
+
+def test_an_ended_state_takes_nothing_more(scripted: Any) -> None:
+    kept: list[ProgramState] = []
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        forks = s.fork(2)
+        kept.extend(forks)
+        forks.join()
+        with pytest.raises(ProgramMisuse, match="This state has ended"):
+            kept[0] += "x"
+
+    state = program()
+    for ended in (state, kept[1]):
+        with pytest.raises(ProgramMisuse, match="ended"):
+            ended += "x"
+
+
+# --- errors --------------------------------------------------------------------------------------------------------
+
+
+def failing_on(word: str) -> Any:
+    def answer(prompt: str, options: Any) -> str:
+        if word in prompt:
+            raise ValueError("the backend said no")
+        return "fine"
+
+    return answer
+
+
+def test_a_failed_step_raises_where_its_value_is_used(scripted: Any) -> None:
+    scripted.answer = failing_on("bad")
+    lines = []
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += "bad"
+        s += sgl.gen("x")
+        s += "more" + sgl.gen("y")  # fails because of x
+        for name in ("x", "y"):
+            with pytest.raises(ProgramError) as caught:
+                s[name]
+            lines.append(caught.value)
+        raise RuntimeError("the program's own")
+
+    with pytest.raises(RuntimeError, match="own"):
+        program()
+    for error in lines:
+        assert isinstance(error.__cause__, ValueError)
+        assert (error.step, error.place.function) == ("gen('x')", "program")
+        assert re.search(
+            r"gen\('x'\) at line \d+ of test_state.py \(in program\) failed: ValueError: the ba", str(error)
+        )
+    assert lines[0].place.line == lines[1].place.line
+    assert 's += sgl.gen("x")' in Path(__file__).read_text().splitlines()[lines[0].place.line - 1]
+
+
+def test_a_failed_step_that_nobody_used_raises_out_of_run(scripted: Any) -> None:
+    scripted.answer = failing_on("bad")
+
+    @sgl.function
+    def program(s: ProgramState, text: str, catch: bool = False) -> None:
+        forks = s.fork(2)
+        forks[1] += text + sgl.gen("x")
+        if catch:
+            with pytest.raises(ProgramError):
+                forks.join()
+
+    with pytest.raises(ProgramError, match="the backend said no"):
+        program("bad")
+    program("bad", catch=True)
+    program("good")
+
+
+def test_a_failed_branch_reaches_the_join(scripted: Any) -> None:
+    scripted.answer = failing_on("2")
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        forks = s.fork(4)
+        forks += lambda i: f"{i}" + sgl.gen("x")
+        forks.join()
+        raise AssertionError("not reached")
+
+    with pytest.raises(ProgramError, match="the backend said no"):
+        program()
+
+
+def test_an_error_of_the_program_aborts_what_is_open(scripted: Any) -> None:
+    scripted.gate.clear()
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        forks = s.fork(3)
+        forks += "x" + sgl.gen("x")
+        while scripted.open < 3:
+            time.sleep(0.005)
+        raise LookupError("stop")
+
+    with pytest.raises(LookupError):
+        program()
+    wait_until(lambda: scripted.aborted == 3 and scripted.open == 0)
+
+
+def test_cancelling_ends_a_program_in_a_thread(scripted: Any) -> None:
+    scripted.gate.clear()
+    ended = threading.Event()
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += "x" + sgl.gen("x")
+        try:
+            s["x"]
+        finally:
+            ended.set()
+
+    state = program.run(stream=True)
+    wait_until(lambda: scripted.open == 1)
+    state.cancel()
+    assert ended.wait(5)
+    wait_until(lambda: scripted.aborted == 1)
+    with pytest.raises(sgl.ProgramCancelled):
+        state["x"]
+    with pytest.raises(sgl.ProgramCancelled):
+        list(state.text_iter())
+
+
+# --- asynchronous programs -----------------------------------------------------------------------------------------
+
+
+@sgl.function
+async def asynchronous(s: ProgramState, text: str) -> str:
+    s += text + sgl.gen("a")
+    forks = s.fork(3)
+    forks += "!" + sgl.gen("b")
+    await forks.ajoin()
+    return await s.aget("a") + "".join(await s.aget("b")) + await s.atext()
+
+
+def test_async_programs_run_with_and_without_a_loop(scripted: Any) -> None:
+    expected = "<4><8><8><8>text<4>"
+    assert asynchronous("text").ret_value == expected
+
+    async def main() -> None:
+        states = await asyncio.gather(*(asynchronous.arun("text") for _ in range(5)))
+        assert [state.ret_value for state in states] == [expected] * 5
+        assert asynchronous.run("text").ret_value == expected  # as in a notebook
+
+    asyncio.run(main())
+
+
+async def test_plain_programs_run_in_threads_of_a_loop(scripted: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> str:
+        s += "x" + sgl.gen("x")
+        return s["x"]
+
+    states = await asyncio.gather(*(program.arun() for _ in range(20)))
+    assert [state.ret_value for state in states] == ["<1>"] * 20
+
+
+async def test_blocking_in_an_async_program_is_refused(scripted: Any) -> None:
+    scripted.gate.clear()
+
+    @sgl.function
+    async def program(s: ProgramState) -> None:
+        s += "x" + sgl.gen("x")
+        with pytest.raises(ProgramMisuse, match=r"await s\.aget"):
+            s["x"]
+        scripted.gate.set()
+        await s.aget("x")
+        assert s["x"] == "<1>"  # it is there
+
+    await program.arun()
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+async def test_cancelling_arun_aborts_the_requests(scripted: Any, kind: str) -> None:
+    scripted.gate.clear()
+
+    @sgl.function
+    def plain(s: ProgramState) -> None:
+        s += "x" + sgl.gen("x")
+        s["x"]
+
+    @sgl.function
+    async def coroutine(s: ProgramState) -> None:
+        s += "x" + sgl.gen("x")
+        await s.aget("x")
+
+    task = asyncio.create_task((plain if kind == "def" else coroutine).arun())
+    await asyncio.to_thread(wait_until, lambda: scripted.open == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.to_thread(wait_until, lambda: scripted.aborted == 1)
+
+
+# --- batches and streams -------------------------------------------------------------------------------------------
+
+
+@sgl.function
+def ask(s: ProgramState, question: str, mark: str = "?") -> None:
+    s += question + mark + sgl.gen("answer")
+
+
+def test_a_batch_keeps_its_order_and_its_failures_to_themselves(
+    scripted: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted.answer = failing_on("bad")
+    states = ask.run_batch([{"question": "one"}, ("bad", "!"), {"question": "two", "mark": "."}], progress_bar=True)
+    assert [state.error is None for state in states] == [True, False, True]
+    assert states[2].text() == "two.fine"
+    for read in (lambda: states[1]["answer"], states[1].text, states[1].messages, states[1].sync):
+        with pytest.raises(ProgramError, match="the backend said no"):
+            read()
+    assert "3/3" in capsys.readouterr().err
+    assert ask.run_batch([]) == []
+
+
+def test_a_batch_is_bounded_and_comes_one_by_one_on_request(scripted: Any) -> None:
+    scripted.seconds = 0.02
+    batch = [{"question": str(i)} for i in range(12)]
+    states = list(ask.run_batch(batch, num_threads=3, generator_style=True))
+    assert scripted.most_open == 3
+    assert [state.text()[0:2] for state in states] == [f"{i}?"[:2] for i in range(12)]
+    before = len(scripted.prompts)
+    scripted.seconds = 0.2
+    for state in ask.run_batch(batch, num_threads=1, generator_style=True):
+        assert state["answer"]
+        break
+    time.sleep(0.3)
+    assert len(scripted.prompts) - before <= 2, "leaving the iterator ends the rest"
+
+
+def test_a_batch_is_checked_before_it_runs(scripted: Any) -> None:
+    for batch, sentence in [
+        ([{"question": "a"}, {"qestion": "b"}], "no parameter 'qestion'"),
+        ([("a", "b", "c")], "too many positional"),
+        (["text"], "a dict or a tuple"),
+    ]:
+        with pytest.raises(ProgramMisuse, match=sentence):
+            ask.run_batch(batch)
+    with pytest.raises(ProgramMisuse, match="num_threads"):
+        ask.run_batch([("a",)], num_threads=0)
+    assert scripted.prompts == []
+
+
+def test_bound_arguments_stay(scripted: Any) -> None:
+    bound = ask.bind(mark="!")
+    assert bound.run(question="a").text() == "a!<2>"
+    assert bound.run_batch([("b",)])[0].text() == "b!<2>"
+
+
+def test_text_streams_as_it_comes(scripted: Any) -> None:
+    scripted.answer = lambda prompt, options: "abc"
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += sgl.user("q")
+        s += sgl.assistant(sgl.gen("x") + sgl.select("y", ["dd", "eee"]))
+
+    state = program.run(stream=True)
+    pieces = list(state.text_iter())
+    assert "".join(pieces) == state.text() == "user: q\nassistant: abcdd\n"
+    assert {"a", "b", "c", "dd"} <= set(pieces)
+    assert list(program.run(stream=True).text_iter("x")) == ["a", "b", "c"]
+    assert list(program.run().text_iter("x")) == ["abc"], "whole without streaming"
+    with pytest.raises(UnknownVariable):
+        list(program.run(stream=True).text_iter("z"))
+
+
+async def test_text_streams_in_a_loop_and_from_parallel_branches(scripted: Any) -> None:
+    scripted.answer = lambda prompt, options: "abcdefgh"
+    seen: list[str] = []
+
+    @sgl.function
+    async def program(s: ProgramState) -> None:
+        forks = s.fork(2)
+        forks += "x" + sgl.gen("x")
+
+        async def show(name: str, state: ProgramState) -> None:
+            async for piece in state.text_async_iter("x"):
+                seen.append(name + piece)
+
+        await asyncio.gather(*(show("01"[i], f) for i, f in enumerate(forks)))
+        await forks.ajoin()
+
+    state = await program.arun(stream=True)
+    assert await state.aget("x") == ["abcdefgh"] * 2, "outside, reading waits for what is yet to come"
+    assert sorted(seen) == sorted(name + piece for name in "01" for piece in "abcdefgh")
+    assert seen != sorted(seen), "the branches took turns"
+
+
+def test_an_error_ends_a_stream(scripted: Any) -> None:
+    scripted.answer = failing_on("bad")
+    state = ask.run(question="bad", stream=True)
+    with pytest.raises(ProgramError, match="the backend said no"):
+        list(state.text_iter("answer"))
+    with pytest.raises(ProgramError, match="the backend said no"):
+        state["answer"]
+    assert isinstance(state.error, ProgramError)
+
+
+def test_reasoning_is_separated(scripted: Any) -> None:
+    scripted.answer = lambda prompt, options: "<think>hm, 4</think>\n\nfour"
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += sgl.user("2+2?")
+        s += sgl.assistant(sgl.separate_reasoning(sgl.gen("x"), "qwen3"))
+
+    state = program()
+    assert (state["x"], state["x_reasoning_content"]) == ("four", "hm, 4")
+    assert state.messages()[-1]["content"] == "four"
+
+
+def wait_until(condition: Any, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.005)
