@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from .checks import Checker
-from .compiler import parser_limits
+from .engines.registry import load
 from .schema_document import parse_json
 from .schema_normal import normalise
 from .schema_order import Order
@@ -57,18 +57,5 @@ def _tokens(vocabulary: Vocabulary, text: str) -> list[int] | None:
 
 
 def _grammar_accepts(compiled: Compiled, vocabulary: Vocabulary, token_ids: list[int]) -> bool:
-    if compiled.engine == "llguidance":
-        from llguidance import LLMatcher
-
-        grammar = compiled.payload.decode()
-        matcher = LLMatcher(vocabulary.llguidance_tokenizer, grammar, log_level=0, limits=parser_limits())
-        return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
-    from xgrammar import CompiledGrammar, GrammarMatcher
-
-    grammar = CompiledGrammar.deserialize_json(compiled.payload.decode(), vocabulary.xgrammar_info)
-    matcher = GrammarMatcher(grammar)
-    return all(matcher.accept_token(token_id) for token_id in token_ids) and _may_end(matcher)
-
-
-def _may_end(matcher: object) -> bool:
-    return bool(matcher.is_completed())  # type: ignore[attr-defined]
+    matcher = load(compiled, vocabulary).start()
+    return all(matcher.accept(token_id) for token_id in token_ids) and matcher.may_end

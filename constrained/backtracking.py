@@ -15,15 +15,19 @@ from .path import Path
 MAX_TRIES = 64
 """How often one completion may go back before its request fails."""
 
-MAX_STEPS_BACK = 1024
-"""How many bytes one failure may be followed back in search of another way."""
+MAX_STEPS_BACK = 256
+"""At how many positions before a failure another way is looked for, at a mask each."""
 
-PATIENCE = 4
-"""After so many failures of the same value, another way is looked for where only few are open (at a key, an enum, a
-number) before one inside free text, where nearly everything is allowed and hardly anything makes a difference."""
+PATIENCE = 8
+"""After so many failures that got no further, the last choice is no longer taken to be the one that matters. Choices
+inside free text are passed over, and of the others 1, then 3, 7 and so on: a check of a whole object may fail for
+what was chosen first in it."""
 
 FEW = 20
-"""How many different next bytes are few."""
+"""A choice between more next bytes than this is one inside free text."""
+
+MANY_TOKENS = 4096
+"""Where more tokens than this may follow, they are taken to begin with more than few bytes."""
 
 
 class Checks(Protocol):
@@ -55,8 +59,8 @@ class Backtracking:
         self._failed_at_end = False
         self._reason = ""
         self._tries = 0
-        self._value = -1  # where the value begins that failed last, and how often it has failed
-        self._tries_at_value = 0
+        self._furthest = -1  # the offset of the failure that got furthest, and how many came after it
+        self._stuck = 0
 
     def mask(self) -> np.ndarray:
         """The matcher's mask (see `Matcher.mask`) without what is known to lead nowhere."""
@@ -89,22 +93,27 @@ class Backtracking:
         self._tries += 1
         if self._tries > MAX_TRIES:
             return f"{self._reason}; no other way was found in {MAX_TRIES} tries"
-        text, token_ids = bytes(self._path.text), list(self._path.token_ids)
-        floor = self._path.start_of(first)
-        offset = self._find_failure(text)
-        while (choice := self._last_choice(text, offset, floor)) is not None:
-            if choice < len(text):
-                self._dead_ends.add(text[: choice + 1])
-            self._return_to(token_ids, choice)
-            if self.mask().any():
-                break
-            self._dead_ends.add(bytes(self._path.text))
-            offset = len(self._path.text) - 1
-        if choice is None:
-            return f"{self._reason}; the constraint leaves no other way"
+        failed, floor = self._path.copy(), self._path.start_of(first)
+        offset = self._find_failure(bytes(failed.text))
+        while not self._take_other_way(failed, offset, floor):
+            if not self._dead_ends.forgive():
+                return f"{self._reason}; the constraint leaves no other way"
         self._passed = len(self._path.text)
         self._checks.truncate(self._passed)
         return ""
+
+    def _take_other_way(self, failed: Path, offset: int, floor: int) -> bool:
+        """Moves the path to where something else than in `failed` can follow, from `offset` back to `floor`."""
+        while (choice := self._choice(failed, offset, floor)) is not None:
+            at, is_last = choice
+            if at < len(failed.text):
+                self._dead_ends.add(bytes(failed.text[: at + 1]), is_guess=not is_last)
+            self._return_to(failed.token_ids, at)
+            if self.mask().any():
+                return True
+            self._dead_ends.add(bytes(self._path.text))
+            offset = len(self._path.text) - 1
+        return False
 
     def _find_failure(self, text: bytes) -> int:
         """Notes the shortest beginning of `text` that fails; gives the offset of the last decision before that."""
@@ -114,13 +123,13 @@ class Backtracking:
         else:
             self._checks.truncate(self._passed)
             ends = range(self._passed + 1, len(text) + 1)
-            fails = (e for e in ends if not self._checks.push(text[e - 1 : e]) or self._dead_ends.holds(text[:e]))
+            fails = (e for e in ends if self._dead_ends.holds(text[:e]) or not self._checks.push(text[e - 1 : e]))
             offset = next(fails, len(text)) - 1
-            self._dead_ends.add(text[: offset + 1])
+            if not self._dead_ends.holds(text[: offset + 1]):
+                self._dead_ends.add(text[: offset + 1])
         self._checks.truncate(offset)
-        value = -1 if self._checks.held_from is None else self._checks.held_from
-        self._tries_at_value = self._tries_at_value + 1 if value == self._value else 1
-        self._value = value
+        self._stuck = 0 if offset > self._furthest else self._stuck + 1
+        self._furthest = max(self._furthest, offset)
         self._add_equals(text[:offset])
         return offset
 
@@ -132,16 +141,27 @@ class Backtracking:
                 self._dead_ends.add(text + bytes([byte]))
             self._checks.truncate(len(text))
 
-    def _last_choice(self, text: bytes, offset: int, floor: int) -> int | None:
-        """The last offset, from `offset` back to `floor`, at which something other than `text` may follow."""
-        last = None
-        for each in range(offset, max(floor, offset - MAX_STEPS_BACK) - 1, -1):
-            ways = self._other_ways(text, each)
-            if ways and (ways <= FEW or self._tries_at_value <= PATIENCE):
-                return each
-            if ways and last is None:
-                last = each
-        return last
+    def _choice(self, failed: Path, offset: int, floor: int) -> tuple[int, bool] | None:
+        """An offset, from `offset` back to `floor`, at which something else than in `failed` may follow.
+
+        And whether it is the last one, which alone leaves nothing out.
+        """
+        text = bytes(failed.text)
+        passed_over = 2 ** max(0, self._stuck - PATIENCE + 1) - 1
+        last = best = None
+        at, steps = offset, 0
+        while at >= floor and steps < MAX_STEPS_BACK and (best is None or passed_over >= 0):
+            ways = self._other_ways(text, at)
+            steps += 1
+            if ways:
+                last = at if last is None else last
+                if ways <= FEW or self._stuck < PATIENCE:
+                    best = at
+                    passed_over -= 1
+            # Inside free text the other bytes of a token are like its first one.
+            at = at - 1 if ways <= FEW or at == 0 else failed.start_before(at)
+        at = last if best is None else best
+        return None if at is None else (at, at == last)
 
     def _other_ways(self, text: bytes, offset: int) -> int:
         """How many bytes (or the end) may follow text[:offset] beside the one that does, as far as is known."""
@@ -149,11 +169,12 @@ class Backtracking:
         mask = self._mask_at(before)
         if mask is None or (offset < len(text) and self._vocabulary.only_first_byte(mask) == text[offset]):
             return 0
-        taken = text[offset : offset + 1]
-        ways = [bytes([byte]) for byte in self._vocabulary.first_bytes(mask)]
-        open_ways = [way for way in ways if way != taken and not self._dead_ends.holds(before + way)]
+        if np.bitwise_count(mask).sum() > MANY_TOKENS:
+            return FEW + 1
+        closed = self._dead_ends.barred_after(before).union(text[offset : offset + 1])
+        ways = set(self._vocabulary.first_bytes(mask)) - closed
         may_end = np.any(mask & self._vocabulary.eos_bits) and not self._dead_ends.bars_end(before)
-        return len(open_ways) + bool(may_end)
+        return len(ways) + bool(may_end)
 
     def _mask_at(self, text: bytes) -> np.ndarray | None:
         """The matcher's mask after `text`, a beginning of the path's, which goes back there.

@@ -6,34 +6,34 @@ The same constraint and vocabulary give the same result in every process.
 from __future__ import annotations
 
 import hashlib
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from .schema_check import check_schema
-from .spec import Compiled, Constraint, ConstraintError
+from . import xgrammar_compiler
+from .ebnf import check_ebnf, ebnf_to_lark
+from .lark import json_grammar, lark_grammar, literal, regex_terminal, whole_pattern
+from .schema_check import Checked, check_schema
+from .schema_document import MAX_BYTES, parse_json
+from .spec import Compiled, Constraint, ConstraintError, EngineName
+from .structural_tag_grammar import compile_structural_tag
 
 if TYPE_CHECKING:
-    from llguidance import LLParserLimits
-
     from .vocabulary import Vocabulary
 
-WHITESPACE = r"[\x20\x0A\x0D\x09]"
 MAX_WHITESPACE = 1000
+MAX_CHOICES = 10_000
 
 
 def compile_constraint(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
-    """Check and compile. Raises ConstraintError, whose message is for the user, where the constraint is refused."""
-    if not 0 <= constraint.max_whitespace <= MAX_WHITESPACE:
-        raise ConstraintError(f"max_whitespace must be from 0 to {MAX_WHITESPACE}, not {constraint.max_whitespace}")
-    if constraint.max_string < 0:
-        raise ConstraintError(f"max_string must be 0 (no bound) or more, not {constraint.max_string}")
-    match constraint.kind:
-        case "json_schema" | "json_object":
-            return _schema(constraint, vocabulary)
-        case other:
-            raise ConstraintError(f"no {other}")
+    """Check and compile. Raises ConstraintError, whose message is for the user, where the constraint is refused.
+
+    "auto" is llguidance: with checks beside it, it enforces all that xgrammar does and more, and compiles faster.
+    """
+    _check_limits(constraint)
+    if constraint.engine == "xgrammar":
+        return _by_xgrammar(constraint, vocabulary)
+    return _by_llguidance(constraint, vocabulary)
 
 
 def constraint_key(constraint: Constraint) -> str:
@@ -41,38 +41,90 @@ def constraint_key(constraint: Constraint) -> str:
     return hashlib.sha256(msgspec.json.encode(constraint)).hexdigest()
 
 
-def _schema(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
-    checked = check_schema(constraint, lambda grammar: complaint(json_grammar(grammar, constraint), vocabulary))
-    payload = json_grammar(checked.grammar, constraint)
-    return Compiled(
-        constraint_key(constraint), "llguidance", payload.encode(), checked.checks, checked.enforced, checked.relaxed
-    )
+def _check_limits(constraint: Constraint) -> None:
+    if not 0 <= constraint.max_whitespace <= MAX_WHITESPACE:
+        raise ConstraintError(f"max_whitespace must be from 0 to {MAX_WHITESPACE}, not {constraint.max_whitespace}")
+    if constraint.max_string < 0:
+        raise ConstraintError(f"max_string must be 0 (no bound) or more, not {constraint.max_string}")
+    try:
+        size = len(constraint.body.encode())
+    except UnicodeEncodeError as error:
+        raise ConstraintError(f"the constraint's text cannot be encoded: {error.reason}") from None
+    if size > MAX_BYTES:
+        raise ConstraintError(f"the constraint has {size} bytes; at most {MAX_BYTES} are allowed")
 
 
-def json_grammar(schema: str, constraint: Constraint) -> str:
-    """llguidance's grammar of a schema, with the constraint's whitespace."""
-    return json.dumps({"grammars": [{"json_schema": with_whitespace(json.loads(schema), constraint)}]}, ensure_ascii=False)
+def _by_llguidance(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
+    body = constraint.body
+
+    def attempt(grammar: str) -> str:
+        return complaint(grammar, vocabulary)
+
+    match constraint.kind:
+        case "json_schema" | "json_object":
+            checked = check_schema(constraint, lambda grammar: attempt(json_grammar(grammar, constraint)))
+            return _compiled(constraint, "llguidance", json_grammar(checked.grammar, constraint).encode(), checked)
+        case "structural_tag":
+            tag = compile_structural_tag(constraint, attempt)
+            grammar, checked = tag.grammar, Checked(tag.grammar, tag.checks, tag.enforced, tag.relaxed)
+        case "regex":
+            grammar, checked = lark_grammar(f"start: {regex_terminal(body)}"), None
+        case "choice":
+            grammar, checked = lark_grammar(f"start: /{'|'.join(map(literal, _choices(body)))}/"), None
+        case "ebnf":
+            grammar, checked = lark_grammar(ebnf_to_lark(body)), None
+    said = attempt(grammar)
+    if said:
+        raise ConstraintError(f"the {constraint.kind} cannot be compiled: {said.strip()[:500]}")
+    return _compiled(constraint, "llguidance", grammar.encode(), checked)
 
 
-def with_whitespace(schema: Any, constraint: Constraint) -> dict[str, Any]:
-    options: dict[str, Any] = {"whitespace_flexible": False}
-    if constraint.max_whitespace:
-        options = {"whitespace_pattern": f"{WHITESPACE}{{1,{constraint.max_whitespace}}}"}
-    if isinstance(schema, bool):
-        schema = {} if schema else {"enum": []}
-    return {"x-guidance": options, **schema}
+def _by_xgrammar(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
+    body, checked = constraint.body, None
+    match constraint.kind:
+        case "json_schema" | "json_object":
+            payloads: list[bytes] = []
+
+            def attempt(schema: str) -> str:
+                payloads.append(xgrammar_compiler.compile_schema(schema, constraint.max_whitespace, vocabulary))
+                return ""
+
+            checked = check_schema(constraint, attempt)
+            payload = payloads[-1]
+        case "regex":
+            payload = xgrammar_compiler.compile_regex(whole_pattern(body), vocabulary)
+        case "choice":
+            payload = xgrammar_compiler.compile_choice(_choices(body), vocabulary)
+        case "ebnf":
+            check_ebnf(body)
+            payload = xgrammar_compiler.compile_ebnf(body, vocabulary)
+        case "structural_tag":
+            raise ConstraintError("structural tags are not compiled with xgrammar; use llguidance or auto")
+    return _compiled(constraint, "xgrammar", payload, checked)
+
+
+def _compiled(constraint: Constraint, engine: EngineName, payload: bytes, checked: Checked | None) -> Compiled:
+    key = constraint_key(constraint)
+    if checked is None:
+        return Compiled(key, engine, payload)
+    return Compiled(key, engine, payload, checked.checks, checked.enforced, checked.relaxed)
+
+
+def _choices(body: str) -> list[str]:
+    choices = parse_json(body, "the choice")
+    if not isinstance(choices, list) or not choices or not all(isinstance(each, str) and each for each in choices):
+        raise ConstraintError("choice must be a JSON list of texts, at least one, none of them empty")
+    if len(choices) > MAX_CHOICES:
+        raise ConstraintError(f"choice has {len(choices)} texts; at most {MAX_CHOICES} are allowed")
+    return choices
 
 
 def complaint(grammar: str, vocabulary: Vocabulary) -> str:
     """What llguidance says against a grammar; "" where it can be used."""
-    from llguidance import LLMatcher
+    from .engines.llguidance import LLGuidanceTemplate
 
-    matcher = LLMatcher(vocabulary.llguidance_tokenizer, grammar, log_level=0, limits=parser_limits())
-    return matcher.get_error() if matcher.is_error() else ""
-
-
-def parser_limits() -> LLParserLimits:
-    """What a llguidance matcher may use; workers start theirs with the same."""
-    from llguidance import LLParserLimits
-
-    return LLParserLimits(max_lexer_states=50_000)
+    try:
+        matcher = LLGuidanceTemplate(grammar.encode(), vocabulary).start()
+    except ConstraintError as error:
+        return str(error)
+    return "" if matcher.mask().any() else "unsatisfiable: it allows no text at all"

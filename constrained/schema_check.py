@@ -7,13 +7,14 @@ the measurements.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from .check_places import checks_text
 from .schema_document import parse_json, refuse
-from .schema_lower import EFFORTS, lower
+from .schema_lower import EFFORTS, Lowered, lower
+from .schema_lower_xgrammar import lower_for_xgrammar
 from .schema_normal import Normal, normalise, parts
 from .spec import Constraint, ConstraintError, Unenforced
 from .validation import Validation
@@ -35,7 +36,7 @@ class Checked:
 
 
 def check_schema(constraint: Constraint, attempt: Callable[[str], str]) -> Checked:
-    """Find what to put into the grammar.
+    """Find what to put into the grammar, for xgrammar if the constraint names it, else for llguidance.
 
     attempt: tries to compile a schema; the engine's complaint, or "". Raises ConstraintError where there is no way.
     """
@@ -44,8 +45,7 @@ def check_schema(constraint: Constraint, attempt: Callable[[str], str]) -> Check
     _refuse_loops(normal)
     validation = Validation(normal.schema)
     complaint, tried = "", set()
-    for effort in EFFORTS:
-        lowered = lower(normal, validation, constraint.max_string, effort)
+    for lowered in _candidates(constraint, normal, validation):
         grammar = json.dumps(lowered.grammar, separators=(",", ":"), ensure_ascii=False)
         if lowered.grammar is False:
             raise ConstraintError("the schema allows no value at all")
@@ -58,6 +58,15 @@ def check_schema(constraint: Constraint, attempt: Callable[[str], str]) -> Check
     if "nsatisfiable" in complaint:
         raise ConstraintError(f"no value satisfies the schema: {_first_line(complaint)}")
     raise ConstraintError(f"the schema cannot be compiled: {_first_line(complaint)}")
+
+
+def _candidates(constraint: Constraint, normal: Normal, validation: Validation) -> Iterator[Lowered]:
+    """Schemas for the engine, the one first that leaves least to checks."""
+    if constraint.engine == "xgrammar":
+        yield lower_for_xgrammar(normal, validation)
+        return
+    for effort in EFFORTS:
+        yield lower(normal, validation, constraint.max_string, effort)
 
 
 def _first_line(complaint: str) -> str:
@@ -76,7 +85,7 @@ def _refuse_loops(normal: Normal) -> None:
                 done.add(path.pop())
             elif isinstance(part, dict) and id(part) not in done:
                 if id(part) in path:
-                    refuse("$ref", normal.pointer(part), "it leads back to itself about the same value, which defines nothing")
+                    refuse("$ref", normal.pointer(part) + ("/$ref" if "$ref" in part else ""), "it leads back to itself about the same value, which defines nothing")
                 path.append(id(part))
                 todo.append((part, True))
                 todo += [(each, False) for each in _same_value(normal, part)]

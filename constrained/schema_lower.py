@@ -220,8 +220,7 @@ class _Lowering:
 
     def _finite(self, view: dict[str, Json], node: dict[str, Json]) -> Json:
         """Exact, whatever else the schema says: its values are tried."""
-        listed = [view["const"]] if "const" in view else view["enum"]
-        values = [value for value in listed if self._validation.is_valid(node, value)]
+        values = finite_values(view, node, self._validation)
         if any(_rounded(value) for value in values):
             self._leave(node, "const" if "const" in view else "enum")
             kept = [value for value in values if not _rounded(value)]
@@ -310,6 +309,12 @@ class _Lowering:
                 out["minItems"] = max(min(least, MAX_ITEMS), out.get("minItems", 0))
         if "unevaluatedItems" in view and view["unevaluatedItems"] is not True:
             self._leave(node, "unevaluatedItems")
+
+
+def finite_values(view: dict[str, Json], node: dict[str, Json], validation: Validation) -> list[Json]:
+    """The values that a schema with const or enum allows: those it lists which all its other keywords allow, too."""
+    listed = [view["const"]] if "const" in view else view["enum"]
+    return [value for value in listed if validation.is_valid(node, value)]
 
 
 def _rounded(value: Json) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from .formats import is_known
 from .patterns import PatternError, check_pattern
@@ -148,10 +148,12 @@ class _Normaliser:
                 reason = "JSON Schema has no such keyword: an annotation"
                 self._normal.notes.append(Unenforced(keyword, place.at(keyword), reason))
             return
-        self._normal.keywords.add(keyword)
         if handler is not None:
-            handler(self, value, schema, out, place)
-        elif keyword in _COUNTS:
+            if handler(self, value, schema, out, place) is not False:
+                self._normal.keywords.add(keyword)
+            return
+        self._normal.keywords.add(keyword)
+        if keyword in _COUNTS:
             out[keyword] = _count(keyword, value, place)
         elif keyword in _NUMBERS:
             self._number(keyword, value, out, place)
@@ -162,11 +164,15 @@ class _Normaliser:
         else:
             out[keyword] = self._schema_map(keyword, value, place)
 
-    def _drop(self, keyword: str, pointer: str, reason: str) -> None:
+    def _drop(self, keyword: str, pointer: str, reason: str) -> Literal[False]:
         """A keyword that nothing can enforce."""
         if self._strict:
             refuse(keyword, pointer, reason)
+        return self._note(keyword, pointer, reason)
+
+    def _note(self, keyword: str, pointer: str, reason: str) -> Literal[False]:
         self._normal.notes.append(Unenforced(keyword, pointer, reason))
+        return False
 
     # --- keywords whose value holds schemas -------------------------------------------------------------------------
 
@@ -182,16 +188,16 @@ class _Normaliser:
 
     def _pattern_properties(
         self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place
-    ) -> None:
+    ) -> Literal[False] | None:
         parts = self._schema_map("patternProperties", value, place)
         for pattern in parts:
             try:
                 check_pattern(pattern)
             except PatternError as error:
                 at = place.at("patternProperties", pattern)
-                self._drop("patternProperties", at, f"{pattern[:200]!r} is refused: {error}")
-                return
+                return self._drop("patternProperties", at, f"{pattern[:200]!r} is refused: {error}")
         out["patternProperties"] = parts
+        return None
 
     def _items(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
         if not isinstance(value, list):
@@ -227,34 +233,31 @@ class _Normaliser:
         for name, each in value.items():
             out.setdefault(keyword, {})[name] = _names(keyword, each, place.at(keyword, name))
 
-    def _ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
-        self._refer("$ref", value, out, place)
+    def _ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
+        return self._refer("$ref", value, out, place)
 
-    def _recursive_ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
+    def _recursive_ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
         if place.base.startswith("https://json-schema.org/draft/"):
             value = "https://json-schema.org/draft/2019-09/schema"
         elif self._document.dynamic[""] > 1:
-            self._drop("$recursiveRef", place.at("$recursiveRef"), _DYNAMIC)
-            return
-        self._refer("$recursiveRef", value, out, place)
+            return self._drop("$recursiveRef", place.at("$recursiveRef"), _DYNAMIC)
+        return self._refer("$recursiveRef", value, out, place)
 
-    def _dynamic_ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
+    def _dynamic_ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
         """Inside one resource it is `$ref`; the standard metaschemas alone reach further, and always to their root."""
         if isinstance(value, str) and place.base.startswith("https://json-schema.org/draft/"):
             value = "https://json-schema.org/draft/2020-12/schema"
         elif isinstance(value, str) and self._document.dynamic[value.rpartition("#")[2]] > 1:
-            self._drop("$dynamicRef", place.at("$dynamicRef"), _DYNAMIC)
-            return
-        self._refer("$dynamicRef", value, out, place)
+            return self._drop("$dynamicRef", place.at("$dynamicRef"), _DYNAMIC)
+        return self._refer("$dynamicRef", value, out, place)
 
-    def _refer(self, keyword: str, value: Json, out: dict[str, Json], place: _Place) -> None:
+    def _refer(self, keyword: str, value: Json, out: dict[str, Json], place: _Place) -> Literal[False] | None:
         if not isinstance(value, str):
             refuse(keyword, place.at(keyword), f"it must be a text, not {_kind(value)}")
         try:
             target = self._document.resolve(value, place.base, keyword, place.at(keyword))
         except Elsewhere as error:
-            self._drop(keyword, place.at(keyword), error.reason)
-            return
+            return self._drop(keyword, place.at(keyword), error.reason)
         key = (target.base, target.pointer)
         if key not in self._names:
             self._names[key] = str(len(self._names))
@@ -265,6 +268,7 @@ class _Normaliser:
         else:
             self._normal.pointers[id(link)] = place.pointer
             out["allOf"] = [*out.get("allOf", []), link]
+        return None
 
     # --- keywords with plain values ---------------------------------------------------------------------------------
 
@@ -305,23 +309,23 @@ class _Normaliser:
             refuse("uniqueItems", place.at("uniqueItems"), f"it must be true or false, not {_kind(value)}")
         out["uniqueItems"] = value
 
-    def _pattern(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
+    def _pattern(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
         if not isinstance(value, str):
             refuse("pattern", place.at("pattern"), f"it must be a text, not {_kind(value)}")
         try:
             check_pattern(value)
             out["pattern"] = value
         except PatternError as error:
-            self._drop("pattern", place.at("pattern"), f"{value[:200]!r} is refused: {error}")
+            return self._drop("pattern", place.at("pattern"), f"{value[:200]!r} is refused: {error}")
+        return None
 
-    def _format(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
+    def _format(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
         if not isinstance(value, str):
             refuse("format", place.at("format"), f"it must be a text, not {_kind(value)}")
-        if is_known(value):
-            out["format"] = value
-        else:
-            reason = f"the standard has no format {value!r}: an annotation"
-            self._normal.notes.append(Unenforced("format", place.at("format"), reason))
+        if not is_known(value):
+            return self._note("format", place.at("format"), f"the standard has no format {value!r}: an annotation")
+        out["format"] = value
+        return None
 
 
 def parts(schema: Json) -> Iterator[Json]:

@@ -62,7 +62,8 @@ class Order:
             case "then" | "else":
                 return [content] if self._validation.is_valid(part["if"], value) == (keyword == "then") else []
             case "dependentSchemas":
-                return [each for name, each in content.items() if isinstance(value, dict) and name in value]
+                there = {name: each for name, each in content.items() if isinstance(value, dict) and name in value}
+                return [part for name, each in there.items() for part in ({"required": [name]}, each)]
         return content
 
 

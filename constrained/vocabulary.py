@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Encode = Callable[[str], list[int]]
 
-# Sets of tokens that llguidance takes as a whole where the grammar allows all of them: what a JSON string may hold which
+# Sets of tokens that llguidance takes as a whole where the grammar allows all of them: what a JSON string can hold that
 # has room for so many characters. Without sets for short ones the mask of a short string takes ten times as long.
 _STRING_CHARACTER = r'[^"\\\x00-\x1F\x7F]'
 _SLICES = [r"[\x20\x0A\x0D\x09]+"]
@@ -93,13 +93,13 @@ class Vocabulary:
 
     @cached_property
     def _first_bytes(self) -> np.ndarray:
-        """int16 [tokens]: the byte that each token begins with; -1 for tokens without bytes."""
-        return np.array([data[0] if data else -1 for data in self.token_bytes], dtype=np.int16)
+        """int16 [tokens]: the byte that each token begins with; 256 for tokens without bytes."""
+        return np.array([data[0] if data else 256 for data in self.token_bytes], dtype=np.int16)
 
     def first_bytes(self, bitmask: np.ndarray) -> list[int]:
         """The bytes that tokens in `bitmask` begin with, in order."""
         flags = np.unpackbits(bitmask.view(np.uint8), count=len(self), bitorder="little").view(bool)
-        return [byte for byte in np.unique(self._first_bytes[flags]).tolist() if byte >= 0]
+        return np.flatnonzero(np.bincount(self._first_bytes[flags], minlength=257)[:256]).tolist()
 
     def only_first_byte(self, bitmask: np.ndarray) -> int | None:
         """The byte that all tokens in `bitmask` begin with; None where there is no one such byte."""

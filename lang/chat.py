@@ -14,7 +14,7 @@ from typing import Any
 from ..managers.errors import InvalidRequest
 from ..managers.render import Rendering
 from .history import History, Said
-from .ir import Role, RoleBegin
+from .ir import Role, RoleBegin, RoleEnd
 
 Render = Callable[[list[dict[str, Any]], bool], Awaitable[Rendering]]
 """(messages, add_generation_prompt) to what the template makes of them."""
@@ -33,8 +33,9 @@ class Shapes:
 class ChatPieces:
     """The pieces of one model's template. A piece depends on the roles of the messages before and after it only.
 
-    An assistant's message is preceded by what the template gives as its generation prompt, also after it has ended: the
-    model saw that, and what was sent once must not change.
+    Where a model begins an assistant's message, the template's generation prompt precedes it, also once the message has
+    ended: the model saw that, and what was sent once must not change. Where a text begins it, what precedes it is what
+    the template puts there in a whole conversation.
     """
 
     def __init__(self, render: Render, shapes: Shapes) -> None:
@@ -49,7 +50,7 @@ class ChatPieces:
         Raises InvalidRequest where the template refuses such a conversation, or allows no text between its messages.
         """
         roles = tuple(part.role for part in history if isinstance(part, RoleBegin))
-        before = await self._before(roles)
+        before = await self._before(roles, _begun_by_model(history))
         said: list[Said] = []
         begun, ended, outside = 0, False, False  # ended: and nothing of what follows the message is there yet
         for part in history:
@@ -70,19 +71,20 @@ class ChatPieces:
             said.append(await self._after(roles))
         return said
 
-    async def _before(self, roles: tuple[Role, ...]) -> list[Said]:
+    async def _before(self, roles: tuple[Role, ...], by_model: list[bool]) -> list[Said]:
         """For every message what stands between the content before it (or the start) and its own."""
         if not roles:
             return []
-        last = roles[-1]
-        if last == "assistant" and len(roles) > 1:
-            closed = await self._before(roles[:-1])
-            return [*closed, (await self._pieces(roles[:-1], True))[-1]]
+        opened = [k for k, role in enumerate(roles) if k and role == "assistant" and by_model[k]]
+        if opened and opened[-1] == len(roles) - 1:
+            return [*await self._before(roles[:-1], by_model), await self._generation_prompt(roles[:-1])]
         pieces = (await self._pieces(roles, False))[:-1]
-        for k, role in enumerate(roles):
-            if role == "assistant" and k:
-                pieces[k] = (await self._pieces(roles[:k], True))[-1]
+        for k in opened:
+            pieces[k] = await self._generation_prompt(roles[:k])
         return pieces
+
+    async def _generation_prompt(self, roles: tuple[Role, ...]) -> Said:
+        return (await self._pieces(roles, True))[-1]
 
     async def _after(self, roles: tuple[Role, ...]) -> Said:
         """What stands after the last message's content, with nothing to follow."""
@@ -99,6 +101,22 @@ class ChatPieces:
                 self._known.clear()
             self._known[(roles, opens)] = found
         return list(found)
+
+
+def _begun_by_model(history: History) -> list[bool]:
+    """For every message, whether a model says the first of it; so it is going to where there is nothing yet."""
+    begun: list[bool] = []
+    is_first = False
+    for part in history:
+        if isinstance(part, RoleBegin):
+            begun.append(True)
+            is_first = True
+        elif isinstance(part, Said) and is_first:
+            begun[-1] = part.generated
+            is_first = False
+        elif isinstance(part, RoleEnd):
+            is_first = False
+    return begun
 
 
 @dataclass

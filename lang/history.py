@@ -10,10 +10,14 @@ from .ir import Role, RoleBegin, RoleEnd
 
 @dataclass(frozen=True)
 class Said:
-    """A stretch of a state. runs: text, and ids of tokens as they were generated; text: all of it as text."""
+    """A stretch of a state. runs: text, and ids of tokens as they were generated; text: all of it as text.
+
+    generated: a model said, or chose, this in the place where it stands.
+    """
 
     runs: tuple[str | list[int], ...]
     text: str
+    generated: bool = False
 
     @classmethod
     def of(cls, text: str) -> Said:

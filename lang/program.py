@@ -228,7 +228,7 @@ def _given(item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
 
 def _run_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
     """The function, then the end of all that it started. Its errors leave with what is open aborted."""
-    token = inside.set(run)
+    token = inside.set((*inside.get(), run))
     try:
         result = call()
         if inspect.isawaitable(result):
@@ -245,7 +245,7 @@ def _run_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
 
 
 async def _arun_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
-    token = inside.set(run)
+    token = inside.set((*inside.get(), run))
     try:
         state.ret_value = await call()
         await run.aclose()

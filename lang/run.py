@@ -18,8 +18,8 @@ from .ir import GenOptions
 from .loop import ended, in_event_loop, loop_thread
 from .output import Outcome, Output
 
-inside: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside", default=None)
-"""The run whose program this code belongs to. Others who read a state wait for what its program has yet to do."""
+inside: contextvars.ContextVar[tuple[Run, ...]] = contextvars.ContextVar("inside", default=())
+"""The runs of whose programs this code is a part. Others who read a streaming state wait for what is yet to come."""
 
 _ENDED = "The program has ended; nothing can be added to its states any more."
 _CANCELLED = "The program was cancelled."
@@ -85,8 +85,8 @@ class Run:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the caller is not of the program, and the program is still running."""
-        return self.ended is None and inside.get() is not self
+        """Whether the caller is no part of the program, which streams and is still running."""
+        return self.stream and self.ended is None and self not in inside.get()
 
     def check_may_block(self, outputs: list[Output]) -> None:
         """Raise ProgramMisuse in an `async def` program that would hold up its event loop."""

@@ -52,18 +52,19 @@ class ProgramState:
         self,
         run: Run,
         branch: str = "main",
-        items: Sequence[Item] = (),
+        forked: Sequence[Item] | None = None,
         variables: dict[str, Variable] | None = None,
         position: Position = START,
     ) -> None:
+        """forked: of a branch, what was there before it."""
         self.ret_value: Any = None
         self._run = run
         self._branch = branch
-        self._items: Feed[Item] = Feed(items)
+        self._items: Feed[Item] = Feed(forked or ())
         run.adopt(self._items)
         self._variables = dict(variables or {})
         self._position = position
-        self._forked_at = len(items)
+        self._forked_at = None if forked is None else len(forked)
         self._children = 0
         self._error: BaseException | None = None
 
@@ -271,13 +272,18 @@ class ProgramState:
             raise UnknownVariable(f"This state has no variable {name!r}; {known}.")
         return variable
 
+    @property
+    def _is_watched(self) -> bool:
+        """Only the program's own state leaves it while it runs, not those of its branches."""
+        return self._forked_at is None and self._run.is_watched
+
     def _watch(self, name: str | None = None) -> None:
         """Outside of a program that runs: wait until it has set this variable, or has ended."""
-        if self._run.is_watched:
+        if self._is_watched:
             loop_thread().call(when_known(self._items, self._variables, name))
 
     async def _awatch(self, name: str | None = None) -> None:
-        if self._run.is_watched:
+        if self._is_watched:
             await loop_thread().acall(when_known(self._items, self._variables, name))
 
     def _outputs(self) -> list[Output]:
@@ -334,6 +340,6 @@ class ProgramState:
         """Add what a branch has said since its fork, token for token."""
         if child._position.role != self._position.role:
             raise ProgramMisuse("A branch can only be appended where the same role is open as in the branch.")
-        for item in child._items.snapshot()[child._forked_at :]:
+        for item in child._items.snapshot()[child._forked_at or 0 :]:
             self._items.put(item)
             self._position = Position(self._position.role, begun=True)

@@ -73,7 +73,7 @@ def _generated(completed: Completed) -> Outcome:
         logprobs = [each.logprobs for each in completed.samples]
         meta["logprobs"] = logprobs if many else logprobs[0]
     value = [each.text for each in completed.samples] if many else first.text
-    return Outcome(value, Said(first.runs, first.text), meta)
+    return Outcome(value, Said(first.runs, first.text, generated=True), meta)
 
 
 def _without_reasoning(completed: Completed, tags: tuple[str, str]) -> Outcome:
@@ -92,7 +92,7 @@ def _selected(select: Select, scored: list[Scored], decision: Decision, usage: U
         text: [{"token_id": t.token_id, "text": t.text, "logprob": t.logprob} for t in each.tokens]
         for text, each in zip(select.choices, scored)
     }
-    return Outcome(choice, Said.of(choice), meta)
+    return Outcome(choice, Said((choice,), choice, generated=True), meta)
 
 
 def _counts(usage: Usage) -> dict[str, Any]:

@@ -6,13 +6,10 @@ nobody: it holds nothing but the vocabulary. It must never outlive the tokenizer
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-import select
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,7 +22,6 @@ from ..runtime.text.tokenizer import load_tokenizer
 from .grammar_wire import Done, Job, Setup, Started, ToCompiler, frame, read_frame
 from .vocabulary import vocabulary_of
 
-WARM_AFTER_SECONDS = 3.0  # of having nothing to do
 _PR_SET_PDEATHSIG = 1
 
 
@@ -41,24 +37,16 @@ def main() -> None:
         if isinstance(message, Setup):
             vocabulary = _set_up(message)
             _send(pipe_out, Started())
-            if not select.select([pipe_in], [], [], WARM_AFTER_SECONDS)[0]:
-                threading.Thread(target=_warm_xgrammar, args=(vocabulary,), daemon=True).start()
         elif vocabulary is not None:
             _send(pipe_out, _compile(message, vocabulary))
 
 
 def _set_up(setup: Setup) -> Vocabulary:
-    """Load the vocabulary and what llguidance, the engine that is used most, keeps of it."""
+    """Load the vocabulary, and what llguidance keeps of it. (xgrammar is imported where a constraint names it.)"""
     vocabulary = vocabulary_of(load_tokenizer(Path(setup.model_path)))
-    compile_constraint(Constraint("json_object", engine="llguidance"), vocabulary)
+    compile_constraint(Constraint("json_object"), vocabulary)
     _limit_memory(setup.memory_bytes)
     return vocabulary
-
-
-def _warm_xgrammar(vocabulary: Vocabulary) -> None:
-    """Its import takes seconds; what needs xgrammar meanwhile waits for that, and nothing else does."""
-    with contextlib.suppress(Exception):  # whoever needs it will see what is wrong
-        compile_constraint(Constraint("json_object", engine="xgrammar"), vocabulary)
 
 
 def _compile(job: Job, vocabulary: Vocabulary) -> Done:

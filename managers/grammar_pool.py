@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Sequence
 
@@ -22,8 +21,7 @@ log = logger("grammar")
 
 COMMAND = (sys.executable, "-P", "-m", f"{__name__.rpartition('.')[0]}.grammar_compiler")
 COMPILE_SECONDS = 5.0
-YOUNG_SECONDS = 10.0  # a compiler of this age may still be importing its engines; that is not the constraint's fault,
-IMPORT_SECONDS = 5.0  # which gets so much longer
+IMPORT_SECONDS = 10.0  # more for the first constraint of a process that needs xgrammar, whose import takes seconds
 START_SECONDS = 60.0
 MAX_COMPILERS = 3
 PATIENCE_SECONDS = 0.05  # how long a constraint waits for a busy compiler before another one is started
@@ -47,7 +45,7 @@ class Compiler:
         self._process = process
         self._input, self._output = process.stdin, process.stdout
         self._decoder = msgspec.msgpack.Decoder(FromCompiler)
-        self._began = time.monotonic()
+        self._has_xgrammar = False
         self._over = False
 
     @property
@@ -83,9 +81,10 @@ class Compiler:
 
     async def compile(self, constraint: Constraint) -> Done:
         """Raises TimeoutError, or CompilerDied; in both cases, and where it is cancelled, the process is over."""
-        young = time.monotonic() - self._began < YOUNG_SECONDS
+        imports = constraint.engine == "xgrammar" and not self._has_xgrammar
+        self._has_xgrammar = self._has_xgrammar or imports
         try:
-            async with asyncio.timeout(COMPILE_SECONDS + (IMPORT_SECONDS if young else 0.0)):
+            async with asyncio.timeout(COMPILE_SECONDS + (IMPORT_SECONDS if imports else 0.0)):
                 answer = await self._ask(Job(constraint))
             if not isinstance(answer, Done):
                 raise CompilerDied
@@ -147,6 +146,7 @@ class CompilerPool:
             if compiler.alive:
                 self._busy.add(compiler)
                 return compiler
+            await compiler.end()
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Compiler] = loop.create_future()
         self._waiting.append(waiting)

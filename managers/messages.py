@@ -477,8 +477,8 @@ class TextChunk(Message, frozen=True):
     prompt_tokens and cached_tokens are set in every chunk; completion_tokens counts this sample's tokens so far. The
     chunk with a `finish` is the sample's last. prompt_logprobs, where wanted, comes once; for a scoring request it
     holds the continuation's tokens only. effort comes with the finish; relaxed, with the first chunk of index 0: what
-    the constraint names but does not enforce. tool_calls: where the request may call tools, what its calls are is
-    here, and `text` is the text around them.
+    the constraint names but does not enforce. tool_calls: where the request may call tools, its calls are here, and
+    `text` is the text before them.
     """
 
     request_id: str

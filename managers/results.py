@@ -43,7 +43,7 @@ class Completion(msgspec.Struct, kw_only=True):
     (None where not, or where nothing was generated). prompt_logprobs:
     of the prompt's tokens from `logprob_start` on, where wanted; of the continuation's tokens for a scoring request.
     cached_tokens: how many prompt tokens earlier work had computed.
-    tool_calls: where the request may call tools; `text` is then the text around the calls, and token_ids and logprobs
+    tool_calls: where the request may call tools; `text` is then the text before the calls, and token_ids and logprobs
     have the calls' tokens too. effort: what it took. relaxed: what the request's
     constraint names but does not enforce, as `strict=False` allowed (with the first sample).
     """

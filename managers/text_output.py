@@ -64,10 +64,10 @@ class SampleOutput:
         if finish is None and chunk.finish is not None:
             emitted, finish = self._end(chunk.finish)
             text += emitted
-        self.finished = finish is not None
         pieces: list[ToolCallPiece] = []
         if self._calls is not None:
             text, pieces, finish = self._calls.take(text, finish)
+        self.finished = finish is not None
         relaxed, self._relaxed = self._relaxed, []
         return TextChunk(
             request_id=chunk.request_id,

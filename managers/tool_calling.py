@@ -47,13 +47,15 @@ class CallOutput:
         self._parser = ToolCallParser(style, {tool["function"]["name"] for tool in tools or []})
 
     def take(self, text: str, finish: Finish | None) -> tuple[str, list[ToolCallPiece], Finish | None]:
-        """The text around the calls, what is new of the calls, and the end: "tool_calls" where it ends after one."""
+        """The text before the calls, what is new of the calls, and the end: "tool_calls" where it ends after one."""
         text, pieces = self._parser.push(text)
         if finish is not None:
             rest, more = self._parser.flush()
             text, pieces = text + rest, pieces + more
             if finish.reason == "stop" and self._parser.called:
                 finish = msgspec.structs.replace(finish, reason="tool_calls")
+        if self._parser.over and (finish is None or finish.reason == "length"):
+            finish = Finish("tool_calls")
         return text, [ToolCallPiece(p.index, p.arguments, _new_id() if p.name else "", p.name) for p in pieces], finish
 
 

@@ -14,6 +14,7 @@ from .errors import ModelError
 from .model.config import ModelConfig
 
 MIN_SLOTS = 2  # a prompt of one token, and one token to generate
+CACHE_LINE = 64  # bytes
 
 
 def bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
@@ -101,6 +102,11 @@ class KVPool:
 
 
 def _uninitialized(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory the system only provides where it is first written, in huge pages (which numpy asks for)."""
-    raw = np.empty(int(np.prod(shape)) * dtype.itemsize, np.uint8)
-    return torch.from_numpy(raw).view(dtype).view(shape)
+    """Memory the system only provides where it is first written, in huge pages (which numpy asks for).
+
+    It begins at a cache line, which a vector load would otherwise straddle.
+    """
+    size = int(np.prod(shape)) * dtype.itemsize
+    raw = np.empty(size + CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE
+    return torch.from_numpy(raw[start : start + size]).view(dtype).view(shape)

@@ -1,4 +1,9 @@
-"""Matchers of llguidance: an Earley parser over a lexer of derivatives. A payload is the grammar's text."""
+"""Matchers of llguidance: an Earley parser over a lexer of derivatives. A payload is the grammar's text.
+
+The library's limits on work lead to an error from which a matcher does not recover. Two of them are hit by completions
+that have done nothing wrong, and are taken care of here: all copies of a matcher share one lexer, whose states add up
+over all the completions of a grammar; and a grammar that forces text without end exhausts its search for forced text.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,11 @@ from ..spec import ConstraintError
 from ..vocabulary import Vocabulary
 from .base import Matcher
 
-
-# Schemas from practice stay far below these; an ambiguous grammar, whose masks become slower with every token, ends its
-# own request before it takes many milliseconds from everybody's steps.
-LIMITS = llguidance.LLParserLimits(max_items_in_row=500, step_max_items=5_000, verbose_errors=False)
+# Schemas from practice stay far below these. An ambiguous grammar, whose masks become slower with every token, ends its
+# own request before it takes many milliseconds from everybody's steps; a lexer state takes 1 to 2 kB.
+LIMITS = llguidance.LLParserLimits(
+    max_items_in_row=500, step_max_items=5_000, max_lexer_states=50_000, verbose_errors=False
+)
 
 
 class LLGuidanceTemplate:
@@ -20,22 +26,33 @@ class LLGuidanceTemplate:
 
     def __init__(self, payload: bytes, vocabulary: Vocabulary) -> None:
         """Raises ConstraintError for a grammar that the engine refuses."""
+        self._grammar = payload.decode("utf-8")
         self._vocabulary = vocabulary
-        tokenizer = vocabulary.llguidance_tokenizer
-        self._start = llguidance.LLMatcher(tokenizer, payload.decode("utf-8"), log_level=0, limits=LIMITS)
+        self._start = self._compiled()
         if self._start.is_error():
             raise ConstraintError(self._start.get_error())
 
+    def _compiled(self) -> llguidance.LLMatcher:
+        return llguidance.LLMatcher(self._vocabulary.llguidance_tokenizer, self._grammar, log_level=0, limits=LIMITS)
+
     def start(self) -> LLGuidanceMatcher:
-        return LLGuidanceMatcher(self._start.deep_copy(), self._vocabulary)
+        return LLGuidanceMatcher(self, self._start.deep_copy(), self._vocabulary)
+
+    def restart(self) -> llguidance.LLMatcher:
+        """A matcher whose lexer has no past; completions that start from now on share it."""
+        self._start = self._compiled()
+        return self._start.deep_copy()
 
 
 class LLGuidanceMatcher(Matcher):
     """One completion in a grammar of llguidance."""
 
-    def __init__(self, matcher: llguidance.LLMatcher, vocabulary: Vocabulary) -> None:
+    def __init__(self, template: LLGuidanceTemplate, matcher: llguidance.LLMatcher, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
+        self._template = template
         self._matcher = matcher
+        self._token_ids: list[int] = []
+        self._has_restarted = False
 
     @property
     def error(self) -> str:
@@ -52,17 +69,42 @@ class LLGuidanceMatcher(Matcher):
         return self._matcher.is_stopped()
 
     def forced(self) -> bytes:
-        return self._matcher.compute_ff_bytes()
+        forced = self._forced()
+        return self._forced() if self._has_failed() else forced
+
+    def _forced(self) -> bytes:
+        """After a restart the search is left to a copy, which alone has an error then where there is no end to it."""
+        matcher = self._matcher.deep_copy() if self._has_restarted else self._matcher
+        return matcher.compute_ff_bytes()
 
     def _fill(self, row: np.ndarray) -> None:
-        forced = self._matcher.compute_ff_bytes()
-        if len(forced) >= self.vocabulary.longest:  # the library's own mask gives up where a grammar forces without end
+        self._fill_once(row)
+        if self._has_failed():
+            self._fill_once(row)
+
+    def _fill_once(self, row: np.ndarray) -> None:
+        if self._has_restarted and len(forced := self._forced()) >= self.vocabulary.longest:
             row[:] = self.vocabulary.bits(self.vocabulary.beginning(forced))
         else:
             self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
 
     def _accept(self, token_id: int) -> bool:
-        return self._matcher.try_consume_tokens([token_id]) == 1
+        accepted = self._matcher.try_consume_tokens([token_id]) == 1
+        if not accepted and self._has_failed():
+            accepted = self._matcher.try_consume_tokens([token_id]) == 1
+        if accepted:
+            self._token_ids.append(token_id)
+        return accepted
 
     def _rollback(self, tokens: int) -> None:
+        del self._token_ids[len(self._token_ids) - tokens :]
         self._matcher.rollback(tokens)
+
+    def _has_failed(self) -> bool:
+        """Whether the last call has met a limit; if so, and for the first time, the matcher has been set up anew."""
+        if self._has_restarted or not self._matcher.is_error():
+            return False
+        self._has_restarted = True
+        self._matcher = self._template.restart()
+        self._matcher.consume_tokens(self._token_ids)
+        return True

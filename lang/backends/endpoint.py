@@ -42,7 +42,7 @@ class RuntimeEndpoint(NativeBackend):
         self._http.close()
 
     def flush_cache(self) -> int:
-        return msgspec.json.decode(loop_thread().call(self._http.post("/flush_cache", {})))["freed"]
+        return msgspec.json.decode(loop_thread().call(self._http.post("/flush_cache", {})))["freed_tokens"]
 
     async def _send(self, fields: dict[str, Any], emit: Emit | None) -> tuple[list[NativeSample], Usage]:
         if emit is None:

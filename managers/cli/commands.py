@@ -60,6 +60,10 @@ def _run(arguments: argparse.Namespace, began: float) -> int:
             from .bench import bench
 
             return bench(arguments)
+        case "grammar":
+            from .grammar import grammar
+
+            return grammar(arguments)
         case other:
             raise ValueError(f"no code for the command {other!r}")
 

@@ -24,6 +24,19 @@ Drive a running server through fixed, seeded workloads and print one line of JSO
 With --peer the same workloads run against a second server, turn by turn, and a table shows the ratios: times from
 one machine mean something only beside another's that were taken in the same minutes.
 """
+_GRAMMAR = """\
+Say what a constraint would do: whether it can be enforced, in full or why not, by which engine, and how long it takes to
+compile. Then say of each document whether a completion under the constraint could be it.
+
+FILE is a JSON schema (.json), a regular expression (.regex, .txt) or a GBNF grammar (.ebnf, .gbnf); --schema, --regex and
+--ebnf say so for other names. A newline at the end of a regular expression is not part of it.
+
+DOCUMENT is one JSON document, or in a .jsonl file one on every line. Under a regular expression or a grammar it is a text
+(without the newline at its end), and a .jsonl file has a JSON string on every line. JSON documents may be spaced and ordered
+freely: they are looked at as a completion would write them, compact and with the properties in the schema's order.
+
+The exit status is 2 where the constraint is refused, and 0 otherwise, whatever documents are rejected.
+"""
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,6 +53,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     _add_generate(commands)
     _add_pull(commands)
     _add_bench(commands)
+    _add_grammar(commands)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         _refuse(commands.choices.get(parsed.command, parser), unknown)
@@ -113,3 +127,26 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--model", metavar="NAME", help="model name to send (default: the first that the server lists)")
     parser.add_argument("--only", metavar="W1,W4", help="run these workloads only")
     parser.add_argument("--scale", type=float, default=1.0, metavar="F", help="multiply request counts (default: 1.0)")
+
+
+def _add_grammar(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(commands, "grammar", "say what a schema, regex or EBNF grammar would do to documents", _GRAMMAR)
+    parser.add_argument("file", metavar="FILE", help="the constraint")
+    parser.add_argument("documents", metavar="DOCUMENT", nargs="*", help="what to accept or reject")
+    kinds = parser.add_mutually_exclusive_group()
+    for kind, what in (("schema", "a JSON schema"), ("regex", "a regular expression"), ("ebnf", "a GBNF grammar")):
+        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, help=f"FILE is {what}")
+    parser.add_argument("--json", action="store_true", help="print JSON: one line about the constraint, one a document")
+    parser.add_argument(
+        "--model", default="smollm2", metavar="NAME", help="whose tokenizer to compile for (default: smollm2)"
+    )
+    parser.add_argument(
+        "--engine", default="auto", choices=("auto", "llguidance", "xgrammar"), help="grammar engine (default: auto)"
+    )
+    parser.add_argument(
+        "--max-whitespace", type=int, default=1, metavar="N", help="whitespace between two tokens of JSON (default: 1)"
+    )
+    parser.add_argument(
+        "--max-string", type=int, default=1024, metavar="N", help="longest string where nothing else says; 0: any"
+    )
+    parser.add_argument("--relax", action="store_true", help="let pass what cannot be enforced, and say so")

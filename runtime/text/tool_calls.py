@@ -1,4 +1,4 @@
-"""Tool calls in a completion's text as it comes: the text around them, and each call's name and arguments.
+"""Tool calls in a completion's text as it comes: the text before them, and each call's name and arguments.
 
 How the text is cut into pieces makes no difference, and what was given out is never taken back. Text that looks like a
 call and is none (no JSON object, or no function of the request's) stays text.
@@ -45,8 +45,9 @@ class _Output:
 
 
 class ToolCallParser:
-    """Reads one completion. Whitespace before a call, and at the end after one, is dropped; all other text passes on.
+    """Reads one completion: text, then calls. Whitespace beside a call is dropped.
 
+    over: other text follows a call. There a turn ends; what models go on to write is no part of it, and is not read.
     Where calls have a mark, it may hold one call or a list of them, with any whitespace and the keys in any order.
     """
 
@@ -59,8 +60,8 @@ class ToolCallParser:
         self._call: _CallReader | None = None
         self._closing: str | None = None  # what follows a call up to the end of its mark, so far
         self._in_list = False
-        self._after_call = False  # nothing but separators since the last call
         self._count = 0
+        self.over = False
 
     @property
     def called(self) -> bool:
@@ -68,9 +69,9 @@ class ToolCallParser:
         return self._count > 0 and not (self._call is not None and self._call.known)
 
     def push(self, text: str) -> tuple[str, list[CallPiece]]:
-        """(text around the calls, pieces of calls) that these next characters make certain."""
+        """(text before the calls, pieces of calls) that these next characters make certain."""
         out = _Output()
-        while text:
+        while text and not self.over:
             if self._call is not None:
                 text = self._read_call(self._call, text, out)
             elif self._closing is not None:
@@ -82,7 +83,7 @@ class ToolCallParser:
     def flush(self) -> tuple[str, list[CallPiece]]:
         """At the end of the completion: what was held back."""
         unread, self._held = self._held, ""
-        return ("" if self._count and not unread.strip() else unread), []
+        return ("" if self._count else unread), []
 
     def _read_text(self, text: str, out: _Output) -> str:
         """Pass on what is certainly text, up to the beginning of a call; returns what is left to read."""
@@ -91,13 +92,9 @@ class ToolCallParser:
         found = start >= 0
         if not found:
             start = _possible_start(text, self._trigger)
-        separators = _SEPARATORS if self._after_call and not self._marked else _SPACE
-        certain = text[:start].rstrip(_SPACE)
-        if not certain.strip(separators) and self._after_call:
-            certain = ""
+        certain = text[:start].rstrip(self._separators)
         if certain:
-            out.text.append(certain)
-            self._after_call = False
+            self._say(certain, out)
         if not found:
             self._held = text[len(certain) :]
             return ""
@@ -117,7 +114,7 @@ class ToolCallParser:
             if call.failed:
                 return self._give_back(call, text[i:], out)
             if call.ended:
-                self._call, self._held, self._after_call = None, "", True
+                self._call, self._held = None, ""
                 self._closing = "" if self._marked else None
                 self._count += 1
                 return text[i + 1 :]
@@ -141,12 +138,21 @@ class ToolCallParser:
         held, self._held = self._held, ""
         if call.known:
             self._count += 1
-            self._after_call = True
             return rest
-        first = len(held) - len(held.lstrip(_SPACE if self._marked else _SEPARATORS)) + 1
-        out.text.append(held[:first])
-        self._after_call = False
+        first = len(held) - len(held.lstrip(self._separators)) + 1
+        self._say(held[:first], out)
         return held[first:] + rest[1:]
+
+    @property
+    def _separators(self) -> str:
+        """What may stand before a call without being text."""
+        return _SEPARATORS if self._count and not self._marked else _SPACE
+
+    def _say(self, text: str, out: _Output) -> None:
+        if self._count:
+            self.over = True
+        else:
+            out.text.append(text)
 
     def _read_closing(self, closing: str, text: str) -> str:
         """The end of the mark, or in a list the next call."""

@@ -16,7 +16,7 @@ class Person(BaseModel):
     age: int = Field(ge=0, le=120)
 
 
-MODES = ["TOOLS", "TOOLS_STRICT", "JSON_SCHEMA"]  # with JSON, the schema is only in the prompt
+MODES = ["TOOLS", "JSON_SCHEMA"]  # with JSON, the schema is only in the prompt
 MESSAGES = [{"role": "user", "content": "Ann is 7 years old."}]
 
 

@@ -149,7 +149,12 @@ def test_required_tools_are_called_with_arguments_by_the_schema(client: openai.O
 def test_a_named_tool_is_the_one_that_is_called_in_every_sample(client: openai.OpenAI) -> None:
     choice: Any = {"type": "function", "function": {"name": "get_weather"}}
     answer = client.chat.completions.create(
-        model=MODEL, messages=ASK, tools=[NOW, WEATHER], tool_choice=choice, max_tokens=200, n=3  # type: ignore[arg-type,list-item]
+        model=MODEL,
+        messages=ASK,
+        tools=[NOW, WEATHER],
+        tool_choice=choice,
+        max_tokens=200,
+        n=3,  # type: ignore[arg-type,list-item]
     )
     ids = set()
     for each in answer.choices:
@@ -186,19 +191,34 @@ def test_a_streamed_call_is_the_whole_one_in_pieces(client: openai.OpenAI) -> No
     chunks = list(client.chat.completions.create(**request, stream=True))
     deltas = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
     assert [bool(delta.id) for delta in deltas] == [True] + [False] * (len(deltas) - 1)
-    assert len(deltas) > 2, "arguments come in pieces"
+    assert len(deltas) > 1, "arguments come in pieces"
 
 
-def test_auto_leaves_the_model_free_and_holds_it_to_the_schema_once_it_calls(client: openai.OpenAI) -> None:
+def test_auto_leaves_the_model_free_to_call_or_not(client: openai.OpenAI) -> None:
     request: Any = {"model": MODEL, "tools": [WEATHER, NOW], "temperature": 0, "max_tokens": 120}
     free = client.chat.completions.create(messages=[{"role": "user", "content": "Say hello."}], **request).choices[0]
-    assert free.message.content or free.message.tool_calls
-    begun: Any = [*ASK, {"role": "assistant", "content": "I will call a tool. <tool_call>"}]
-    extra = {"continue_final_message": True}
-    for body in (free.message.tool_calls, None):
-        for call in body or []:
-            checked_call(call)
-    assert client.chat.completions.create(messages=begun, extra_body=extra, **request).choices[0].finish_reason
+    assert free.finish_reason == "stop"
+    assert free.message.content
+    assert free.message.tool_calls is None
+    history: list[Any] = []
+    for i, city in enumerate(["Rome", "Madrid"]):
+        call = {"name": "get_weather", "arguments": json.dumps({"city": city, "unit": "celsius"})}
+        history += [
+            {"role": "user", "content": f"What is the weather in {city}, in celsius?"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": f"c{i}", "type": "function", "function": call}],
+            },
+            {"role": "tool", "tool_call_id": f"c{i}", "content": "20"},
+            {"role": "assistant", "content": f"It is 20 degrees in {city}."},
+        ]
+    called = client.chat.completions.create(messages=[*history, *ASK], **request).choices[0]
+    assert called.finish_reason == "tool_calls"
+    assert called.message.content is None
+    [made] = called.message.tool_calls or []
+    checked_call(made)
+    assert json.loads(made.function.arguments)["city"] == "Paris"  # type: ignore[union-attr]
 
 
 def test_an_agents_loop_goes_round(client: openai.OpenAI) -> None:

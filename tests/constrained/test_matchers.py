@@ -6,9 +6,11 @@ import random
 import time
 from typing import Any
 
+import llguidance
 import numpy as np
 import pytest
 
+from sapwood.constrained.engines import llguidance as llguidance_engine
 from sapwood.constrained.engines.base import Matcher
 from sapwood.constrained.engines.registry import load
 from sapwood.constrained.spec import Compiled, ConstraintError
@@ -189,3 +191,17 @@ def test_a_limit_on_work_is_an_error_that_says_so(toy: Vocabulary) -> None:
     assert "items" in matcher.error
     assert not matcher.mask().any()
     assert longest < 0.05
+
+
+def test_the_past_of_a_grammar_is_no_limit_for_a_new_completion(
+    toy: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All completions of a template add states to one lexer; when that is full, it starts anew."""
+    monkeypatch.setattr(llguidance_engine, "LIMITS", llguidance.LLParserLimits(max_lexer_states=300))
+    template = load(llguidance_regex("(a|b)*a(a|b){14}c"), toy)
+    rng = random.Random(1)
+    for _ in range(20):
+        matcher = template.start()
+        for _ in range(40):
+            assert set(allowed(matcher)) >= {ord("a"), ord("b")}, matcher.error
+            assert matcher.accept(rng.choice(b"ab")), matcher.error

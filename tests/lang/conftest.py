@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from sapwood.lang.backends.base import Backend, Completed, Emit, Judged, Sample, Usage
 from sapwood.lang.backends.endpoint import RuntimeEndpoint
@@ -14,6 +17,7 @@ from sapwood.lang.choices import Scored, ScoredToken
 from sapwood.lang.defaults import set_default_backend
 from sapwood.lang.history import History, plain_text
 from sapwood.lang.ir import Gen, GenOptions, Role, Select
+from sapwood.lang.loop import loop_thread
 
 
 class Scripted(Backend):
@@ -89,3 +93,71 @@ def default_endpoint(endpoint: RuntimeEndpoint) -> Iterator[RuntimeEndpoint]:
     set_default_backend(endpoint)
     yield endpoint
     set_default_backend(None)
+
+
+class FakeApi:
+    """An HTTP server that answers as `answer(path, body)` says: a dict (JSON), a list (events), or (status, dict).
+
+    calls: (path, headers, body) of every request. open and left: requests in the works, and those whose client left.
+    """
+
+    def __init__(self) -> None:
+        self.answer: Callable[[str, dict[str, Any]], Any] = lambda path, body: {}
+        self.calls: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.seconds = 0.0
+        self.open = self.left = 0
+        self.url = ""
+
+    async def start(self) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = "http://{}:{}".format(*runner.addresses[0])
+        return runner
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json() if request.can_read_body else {}
+        self.calls.append((request.path, dict(request.headers), body))
+        self.open += 1
+        try:
+            await asyncio.sleep(self.seconds)
+            answer = self.answer(request.path, body)
+            if isinstance(answer, list):
+                return await self._stream(request, answer)
+            status, answer = answer if isinstance(answer, tuple) else (200, answer)
+            return web.json_response(answer, status=status)
+        except asyncio.CancelledError:
+            self.left += 1
+            raise
+        finally:
+            self.open -= 1
+
+    async def _stream(self, request: web.Request, events: list[Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for event in events:
+            data = event if isinstance(event, str) else json.dumps(event)
+            await response.write(f"data: {data}\n\n".encode())
+        return response
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    fake = FakeApi()
+    runner = loop_thread().call(fake.start())
+    yield fake
+    loop_thread().call(runner.cleanup())
+
+
+@pytest.fixture
+def metric(endpoint: RuntimeEndpoint) -> Callable[[str], float]:
+    """The shared server's metric of this name, labels included."""
+
+    def value(name: str) -> float:
+        text = loop_thread().call(endpoint._http.get("/metrics")).decode()
+        return next(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name + " "))
+
+    return value

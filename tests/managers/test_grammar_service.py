@@ -44,7 +44,6 @@ def log(tmp_path: Path) -> Log:
 async def service(log: Log, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GrammarService]:
     """With fake compilers; what takes longer than half a second is too slow."""
     monkeypatch.setattr(grammar_pool, "COMPILE_SECONDS", 0.5)
-    monkeypatch.setattr(grammar_pool, "IMPORT_SECONDS", 0.0)
     service = GrammarService(Path("model"), (sys.executable, str(FAKE), str(log.path)))
     yield service
     pids = service.pids
@@ -205,6 +204,7 @@ async def test_a_compiler_that_cannot_start_fails_the_request_and_the_next_tries
     missing = GrammarService(Path("model"), ("/nowhere/at/all",))
     with pytest.raises(CompilerFailed, match="cannot be started"):
         await missing.compile(Constraint("regex", "ok"))
+    await asyncio.gather(service.close(), missing.close())
 
 
 async def test_the_cache_is_bounded_in_number_and_in_bytes(
@@ -264,11 +264,20 @@ async def test_the_real_compiler_is_killed_when_it_takes_too_long(
 ) -> None:
     await real.compile(Constraint("json_object"))
     monkeypatch.setattr(grammar_pool, "COMPILE_SECONDS", 0.0)
-    monkeypatch.setattr(grammar_pool, "IMPORT_SECONDS", 0.0)
     with pytest.raises(Refused, match="takes more than"):
         await real.compile(Constraint("json_schema", '{"minimum": 5}'))
     monkeypatch.undo()
     assert isinstance(await real.compile(Constraint("json_schema", '{"minimum": 6}')), Compiled)
+
+
+async def test_xgrammar_is_imported_when_it_is_first_named_and_not_on_the_constraints_time(
+    real: GrammarService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await real.compile(Constraint("regex", "a"))
+    monkeypatch.setattr(grammar_pool, "COMPILE_SECONDS", 0.5)
+    assert (await real.compile(Constraint("regex", "ab", engine="xgrammar"))).engine == "xgrammar"
+    assert (await real.compile(Constraint("regex", "abc", engine="xgrammar"))).engine == "xgrammar"
+    assert len(real.pids) == 1
 
 
 async def test_the_real_compiler_may_not_take_all_memory(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from sapwood.managers.messages import (
     Limits,
     Rejected,
     Shutdown,
+    StopMatched,
     Submit,
     TextChunk,
     TokenBatch,
@@ -90,7 +91,6 @@ def fake_compilers(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     log = tmp_path / "log"
     log.write_text("")
     monkeypatch.setattr(grammar_pool, "COMPILE_SECONDS", 0.5)
-    monkeypatch.setattr(grammar_pool, "IMPORT_SECONDS", 0.0)
     rig.process._grammars = GrammarService(Path("model"), (sys.executable, str(FAKE), str(log)))
     return log
 
@@ -135,6 +135,8 @@ async def test_a_refusal_names_its_field_and_is_the_same_again(
         assert isinstance(answer, Rejected)
         assert (answer.kind, answer.field, answer.message) == ("invalid", "regex", "regex: No way.")
     assert fake_compilers.read_text() == "refuse way\n"  # noqa: ASYNC240
+    rig.send(request_for("a", regex=f"refuse {'way' * 9000}"))
+    assert len((await rig.front.next()).message) < 600
 
 
 async def test_slow_deadly_and_faulty_constraints_hurt_only_their_senders(
@@ -224,6 +226,21 @@ async def test_calls_in_the_text_become_pieces_of_calls(
     assert "".join(piece.arguments for piece in pieces) == '{"a": 2}'
     assert chunks[-1].finish == Finish("tool_calls")
     assert chunks[-1].completion_tokens == len(ids)
+
+
+async def test_text_after_a_call_ends_the_sample(
+    rig: Rig, request_for: Make, tiny: tokenizers.Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def compile_(_: Any) -> Compiled:
+        return Compiled("key", "llguidance", b"")
+
+    monkeypatch.setattr(rig.process._grammars, "compile", compile_)
+    request = await rig.submit(request_for(messages=[USER], tools=[ADD]))
+    whole = '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>'
+    assert (await rig.text(request, ids_of(tiny, whole + "\n"))).finish is None
+    last = await rig.text(request, ids_of(tiny, "And so on"))
+    assert (last.text, last.finish) == ("", Finish("tool_calls"))
+    assert await rig.scheduler.next() == StopMatched(request.request_id, 0)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from fake_worker import FakeWorker
 
+from sapwood.constrained.spec import Compiled
 from sapwood.managers.messages import (
-    Compiled,
     Effort,
     Finish,
     GrammarReady,

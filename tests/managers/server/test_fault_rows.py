@@ -231,3 +231,137 @@ async def test_a_score_is_the_log_probability_that_a_completion_reports(http):
     assert cold["scores"][1]["logprob"] < expected
     for one, other in zip(cold["scores"], warm["scores"]):
         assert one["logprob"] == pytest.approx(other["logprob"], abs=1e-4)
+
+
+# --- with constraints, which make a small model say what a row needs ------------------------------------------------
+
+FOX = "the quick brown fox jumps"
+ENUM = {"type": "object", "properties": {"q": {"enum": ["a", "b"]}}, "required": ["q"]}
+COUNT = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+
+
+async def deltas(http: Http, **body: Any) -> tuple[list[str], str]:
+    """The texts of a streamed completion's chunks, and why it ended."""
+    async with http.session.post(http.url + "/v1/completions", json={**body, "stream": True}) as response:
+        assert response.status == 200, await response.text()
+        events = (await response.text()).removesuffix("\n\n").split("\n\n")
+    choices = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events[:-1]]
+    return [choice["text"] for choice in choices], choices[-1]["finish_reason"]
+
+
+async def test_r01_characters_of_many_tokens_are_streamed_whole(http):
+    body = {"prompt": "Say:", "regex": "[안녕🚲ř]{12}", "max_tokens": 100, "temperature": 1, "seed": 1}
+    pieces, reason = await deltas(http, **body)
+    whole = (await http.ok("/v1/completions", **body))["choices"][0]
+    assert "".join(pieces) == whole["text"]
+    assert re.fullmatch("[안녕🚲ř]{12}", whole["text"])
+    assert reason == whole["finish_reason"] == "stop"
+    cut, reason = await deltas(http, **{**body, "max_tokens": 5})
+    assert reason == "length"
+    assert "\ufffd" not in "".join(cut).removesuffix("\ufffd"), "only what was left unfinished at the end"
+
+
+async def test_r03_no_part_of_a_stop_string_is_streamed(http):
+    body = {"prompt": "Say:", "regex": FOX, "temperature": 0, "max_tokens": 50}
+    pieces, reason = await deltas(http, **body, stop=["ck bro"])
+    assert ("".join(pieces), reason) == ("the qui", "stop")
+    whole = (await http.ok("/v1/completions", **body, stop=["ck bro"]))["choices"][0]
+    assert (whole["text"], whole["finish_reason"]) == ("the qui", "stop")
+    pieces, reason = await deltas(http, **body, stop=["ck broom"])
+    assert ("".join(pieces), reason) == (FOX, "stop")
+    for tokens in range(1, 6):  # one of these ends within "ck bro"
+        pieces, reason = await deltas(http, **{**body, "max_tokens": tokens}, stop=["ck broom"])
+        full = (await http.ok("/v1/completions", **{**body, "max_tokens": tokens}))["choices"][0]["text"]
+        assert "".join(pieces) == full, "what only might have become a stop is let out at the end"
+        assert FOX.startswith(full)
+
+
+@pytest.mark.parametrize("options", [{}, {"top_logprobs": 0}, {"top_logprobs": 3}, {"top_logprobs": 3, "top_p": 0.2}])
+@pytest.mark.parametrize("regex", [None, "[ab]{3}"])
+async def test_r12_every_token_has_its_own_finite_log_probabilities(http, options, regex):
+    body = {"messages": USER, "logprobs": True, "max_tokens": 3, "temperature": 1, "seed": 5, **options}
+    answer = await http.ok("/v1/chat/completions", **body, **({"regex": regex} if regex else {}))
+    [choice] = answer["choices"]
+    entries = choice["logprobs"]["content"]
+    assert len(entries) == answer["usage"]["completion_tokens"]
+    assert "".join(each["token"] for each in entries).startswith(choice["message"]["content"])
+    if regex:
+        assert re.fullmatch(regex, choice["message"]["content"])
+    for each in entries:
+        assert len(each["top_logprobs"]) == options.get("top_logprobs", 0)
+        assert -1000 < each["logprob"] <= 0
+        assert all(-1000 < top["logprob"] <= 0 for top in each["top_logprobs"])
+    if options.get("top_logprobs"):
+        tops = [json.dumps(each["top_logprobs"]) for each in entries]
+        assert len(set(tops)) == len(tops), "position k has the list of step k"
+
+
+async def test_r12_top_logprobs_need_logprobs(http):
+    status, answer = await http.post("/v1/chat/completions", messages=USER, top_logprobs=2, regex="[ab]{3}")
+    assert (status, answer["error"]["param"]) == (400, "top_logprobs")
+
+
+@pytest.mark.parametrize("fields", [{"json_schema": ENUM}, {"response_format": {"type": "json_object"}}])
+async def test_r18_no_answer_is_lost_in_whitespace(http, fields):
+    messages = [{"role": "user", "content": "73501"}]
+
+    async def answer(seed: int) -> tuple[str, str]:
+        body = {"messages": messages, "temperature": 0.1, "max_tokens": 200, "seed": seed, **fields}
+        [choice] = (await http.ok("/v1/chat/completions", **body))["choices"]
+        return choice["message"]["content"], choice["finish_reason"]
+
+    for text, reason in await asyncio.gather(*map(answer, range(20))):
+        assert text.startswith("{")
+        assert not re.search(r"\s{3}", text), "whitespace is bounded"
+        if "json_schema" in fields or reason == "stop":
+            assert isinstance(json.loads(text), dict), (text, reason)
+        if "json_schema" in fields:
+            assert json.loads(text)["q"] in ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"regex": "("},
+        {"regex": "a{2,1}"},
+        {"regex": "[z-a]"},
+        {"regex": "(?<=a)b"},
+        {"ebnf": 'root ::= "a"\nroot ::= "b"'},
+        {"ebnf": "root ::= missing"},
+        {"ebnf": ""},
+        {"json_schema": {"type": "no such type"}},
+        {"structural_tag": {}},
+    ],
+)
+async def test_r20_a_grammar_that_cannot_be_is_refused_twice_and_harms_nobody(http, fields):
+    good = {"prompt": "Say:", "regex": "(|ab)c", "temperature": 0, "max_tokens": 8}
+    assert (await http.ok("/v1/completions", **good))["choices"][0]["text"] in ("c", "abc")
+    [field] = fields
+    messages = []
+    for _ in range(2):
+        status, answer = await http.post("/v1/completions", prompt="Say:", **fields)
+        assert status == 400, answer
+        assert answer["error"]["param"] == field
+        assert answer["error"]["message"].startswith(f"{field}: ")
+        messages.append(answer["error"]["message"])
+    assert messages[0] == messages[1]
+    assert (await http.ok("/v1/completions", **good))["choices"][0]["text"] in ("c", "abc")
+
+
+async def test_r23_every_request_has_its_own_grammar_and_matcher(http):
+    requests = [
+        {"prompt": "As JSON:", "json_schema": ENUM},
+        {"prompt": "As JSON, a count:", "json_schema": COUNT},
+        {"prompt": "The sky is"},
+        {"prompt": "Once upon a time"},
+        {"prompt": "Say:", "regex": "[a-z]{3,12}!"},
+    ]
+
+    async def text(fields: dict[str, Any]) -> str:
+        body = {"temperature": 1, "seed": 11, "max_tokens": 40, **fields}
+        return (await http.ok("/v1/completions", **body))["choices"][0]["text"]
+
+    alone = [await text(fields) for fields in requests]
+    assert await asyncio.gather(*map(text, requests)) == alone
+    assert await asyncio.gather(*(text(fields) for fields in requests * 3)) == alone * 3
+    assert await text(requests[0]) == alone[0], "a grammar used before starts anew"

@@ -8,6 +8,12 @@ from typing import Any
 
 import aiohttp
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "pattern": "^[a-z]+$"}, "b": {"anyOf": [{"enum": [1, "x"]}, {"$ref": "#"}]}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {
         "prompt": ["hello", "there"],
@@ -20,6 +26,9 @@ BODIES: dict[str, dict[str, Any]] = {
         "stream_options": None,
         "n": 1,
         "seed": 1,
+        "json_schema": SCHEMA,
+        "strict": False,
+        "max_string": 9,
     },
     "/v1/chat/completions": {
         "messages": [
@@ -30,8 +39,9 @@ BODIES: dict[str, dict[str, Any]] = {
         "max_tokens": 2,
         "logprobs": True,
         "top_logprobs": 1,
-        "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
-        "tool_choice": "none",
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "parallel_tool_calls": True,
         "response_format": {"type": "text"},
         "chat_template_kwargs": {},
     },
@@ -45,6 +55,8 @@ BODIES: dict[str, dict[str, Any]] = {
         "stop_token_ids": [1],
         "cache_salt": "s",
         "priority": 1,
+        "structural_tag": {"triggers": ["<"], "structures": [{"begin": "<a>", "schema": SCHEMA, "end": "</a>"}]},
+        "max_whitespace": 0,
     },
     "/score": {"prompt": "a", "continuations": ["b", [1, 2]], "logprobs": 1},
     "/abort": {"request_id": "nobody"},
@@ -139,6 +151,6 @@ async def test_strange_bodies_never_get_further_than_a_4xx_on_a_real_server(serv
     async with aiohttp.ClientSession() as session:
         async with session.post(server_url + "/v1/completions", json=good) as response:
             before = (await response.json())["choices"]
-        await fuzz(session, server_url, seed=2, count=60)
+        await fuzz(session, server_url, seed=2, count=100)
         async with session.post(server_url + "/v1/completions", json=good) as response:
             assert (await response.json())["choices"] == before

@@ -1,0 +1,124 @@
+"""A schema for xgrammar: only what it was measured to enforce. It passes over everything else in silence, so checks do that.
+
+xgrammar 0.2 reads keywords only beside an explicit `type` that is one name, heeds a pattern or lengths but not both, and
+has no notion of oneOf, not, if, dependencies, contains, uniqueItems, propertyNames and most formats.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .patterns import PatternError, to_engine
+from .schema_lower import MAX_ITEMS, Lowered, finite_values
+from .schema_normal import Normal
+from .validation import Validation
+
+Json = Any
+
+_READ = {
+    "null": {"type"},
+    "boolean": {"type"},
+    "integer": {"type", "minimum", "maximum"},
+    "number": {"type"},
+    "string": {"type", "pattern", "minLength", "maxLength"},
+    "array": {"type", "items", "minItems", "maxItems"},
+    "object": {"type", "properties", "required", "additionalProperties"},
+}
+_MAX_LENGTH = 1000  # xgrammar unrolls counts
+
+
+def lower_for_xgrammar(normal: Normal, validation: Validation) -> Lowered:
+    """As `schema_lower.lower`, for the other engine."""
+    return _Lowering(normal, validation).run()
+
+
+class _Lowering:
+    def __init__(self, normal: Normal, validation: Validation) -> None:
+        self._normal = normal
+        self._validation = validation
+        self._out = Lowered()
+
+    def run(self) -> Lowered:
+        schema = self._normal.schema
+        if isinstance(schema, bool):
+            self._out.grammar = {} if schema else False
+            return self._out
+        definitions = {name: self._part(part) for name, part in schema.get("$defs", {}).items()}
+        root = self._lower({keyword: value for keyword, value in schema.items() if keyword != "$defs"}, schema)
+        self._out.grammar = {**root, "$defs": definitions} if isinstance(root, dict) and definitions else root
+        return self._out
+
+    def _part(self, part: Json) -> Json:
+        return self._lower(part, part) if isinstance(part, dict) else part
+
+    def _definite(self, owner: dict[str, Json], part: Json) -> Json:
+        self._out.definite.setdefault(id(owner), []).append(part)
+        return self._part(part)
+
+    def _lower(self, view: dict[str, Json], node: dict[str, Json]) -> Json:
+        if "enum" in view or "const" in view:
+            values = finite_values(view, node, self._validation)
+            return {"enum": values} if values else False
+        if set(view) == {"$ref"}:
+            self._out.definite.setdefault(id(node), []).append(self._normal.deref(view))
+            return {"$ref": view["$ref"]}
+        if set(view) == {"anyOf"} and False not in view["anyOf"]:
+            self._out.branches[id(node)] = [part for part in view["anyOf"] if isinstance(part, dict)]
+            return {"anyOf": [self._part(part) for part in view["anyOf"]]}
+        kind = view.get("type")
+        if not isinstance(kind, str):
+            self._leave(node, view.keys())
+            return {}
+        read = {keyword: value for keyword, value in view.items() if keyword in _READ[kind]}
+        self._leave(node, view.keys() - read.keys())
+        match kind:
+            case "string":
+                self._string(read, node)
+            case "array":
+                self._array(read, node)
+            case "object":
+                self._object(read, node)
+        return read
+
+    def _leave(self, node: dict[str, Json], keywords: Any) -> None:
+        if keywords:
+            self._out.left.setdefault(id(node), set()).update(keywords)
+
+    def _drop(self, read: dict[str, Json], node: dict[str, Json], *keywords: str) -> None:
+        for keyword in keywords:
+            if keyword in read:
+                del read[keyword]
+                self._leave(node, {keyword})
+
+    def _string(self, read: dict[str, Json], node: dict[str, Json]) -> None:
+        if "pattern" in read:
+            try:
+                to_engine(read["pattern"])
+            except PatternError:
+                self._drop(read, node, "pattern")
+        if "pattern" in read:
+            self._drop(read, node, "minLength", "maxLength")
+            self._leave(node, {"pattern"})  # its dialect is xgrammar's own
+        elif max(read.get("minLength", 0), read.get("maxLength", 0)) > _MAX_LENGTH:
+            self._drop(read, node, "minLength", "maxLength")
+
+    def _array(self, read: dict[str, Json], node: dict[str, Json]) -> None:
+        if max(read.get("minItems", 0), read.get("maxItems", 0)) > MAX_ITEMS:
+            self._drop(read, node, "minItems", "maxItems")
+        if "items" in read:
+            read["items"] = self._definite(node, read["items"])
+
+    def _object(self, read: dict[str, Json], node: dict[str, Json]) -> None:
+        if "patternProperties" in node:
+            self._drop(read, node, "additionalProperties", "properties", "required")
+            return
+        properties = read.get("properties", {})
+        if set(read.get("required", [])) - properties.keys() or False in properties.values():
+            self._drop(read, node, "required", "properties")
+        elif properties:
+            read["properties"] = {name: self._definite(node, part) for name, part in properties.items()}
+        if read.get("additionalProperties", True) is not False:
+            self._drop(read, node, "additionalProperties")
+            if properties:
+                self._leave(node, {"properties"})  # a name that is declared may come as an additional one
+            read["additionalProperties"] = True

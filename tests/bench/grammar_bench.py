@@ -1,0 +1,124 @@
+"""What a schema that was never seen costs a running server: `python tests/bench/grammar_bench.py URL SCHEMAS...`.
+
+SCHEMAS: .jsonl files with a "schema" in each line. Prints the time to the first token with and without a new schema
+(paired, so that the machine's moods cancel), and what running streams lose while 50 new schemas arrive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+PROMPT = "A document, as JSON:\n"
+STREAMS = 2
+ARRIVALS = 50
+SECONDS = 3.0
+
+
+async def pieces(session: aiohttp.ClientSession, url: str, **body: Any) -> AsyncIterator[int]:
+    """The HTTP status, then a 1 for every event with text."""
+    body = {"prompt": PROMPT, "stream": True, "temperature": 0, **body}
+    async with session.post(f"{url}/generate", json=body) as answer:
+        yield answer.status
+        async for line in answer.content:
+            if line.startswith(b"data: {"):
+                yield 1
+
+
+async def first_token(session: aiohttp.ClientSession, url: str, **body: Any) -> tuple[float, int]:
+    """(seconds to the first token or the refusal, HTTP status)."""
+    began = time.perf_counter()
+    stream = pieces(session, url, max_tokens=2, **body)
+    status = await anext(stream)
+    if status == 200:
+        await anext(stream)
+    seconds = time.perf_counter() - began
+    await stream.aclose()
+    return seconds, status
+
+
+def unseen(schema: Any, number: int) -> Any:
+    """The same schema as the server has never seen it."""
+    return {**schema, "title": f"{time.time_ns()} {number}"} if isinstance(schema, dict) else schema
+
+
+async def added_delay(session: aiohttp.ClientSession, url: str, schemas: list[Any]) -> None:
+    added, refused = [], 0
+    for i, schema in enumerate(schemas):
+        plain, _ = await first_token(session, url)
+        seconds, status = await first_token(session, url, json_schema=unseen(schema, i))
+        refused += status != 200
+        if status == 200:
+            added.append(1000 * (seconds - plain))
+    at = statistics.quantiles(added, n=100)
+    print(
+        f"a new schema adds to the first token: median {at[49]:.1f} ms, 90th percentile {at[89]:.1f} ms, "
+        f"99th {at[98]:.1f} ms ({len(added)} schemas; {refused} refused)"
+    )
+
+
+async def stream_rate(session: aiohttp.ClientSession, url: str, schemas: list[Any]) -> None:
+    tokens = 0
+
+    async def run() -> None:
+        nonlocal tokens
+        async for piece in pieces(session, url, max_tokens=100_000, ignore_eos=True):
+            tokens += piece == 1
+
+    async def rate(seconds: float) -> float:
+        before = tokens
+        await asyncio.sleep(seconds)
+        return (tokens - before) / seconds
+
+    async def arrivals(constrained: bool) -> None:
+        async def one(i: int) -> None:
+            await asyncio.sleep(SECONDS * i / ARRIVALS)
+            schema = unseen(schemas[(i * 7) % len(schemas)], i)
+            await first_token(session, url, **({"json_schema": schema} if constrained else {}))
+
+        await asyncio.gather(*map(one, range(ARRIVALS)))
+
+    running = [asyncio.create_task(run()) for _ in range(STREAMS)]
+    await asyncio.sleep(1)
+    beside_nothing, beside_plain = [], []
+    for _ in range(3):
+        alone = await rate(SECONDS)
+        rates = []
+        for constrained in (False, True):
+            arriving = asyncio.create_task(arrivals(constrained))
+            rates.append(await rate(SECONDS))
+            await arriving
+        beside_nothing.append(rates[1] / alone)
+        beside_plain.append(rates[1] / rates[0])
+    for task in running:
+        task.cancel()
+    print(
+        f"{STREAMS} streams, while {ARRIVALS} requests with new schemas arrive in {SECONDS:g} s, run at "
+        f"{statistics.median(beside_nothing):.2f} of their rate alone, and at {statistics.median(beside_plain):.2f} of "
+        f"their rate while as many requests without schemas arrive"
+    )
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("url")
+    parser.add_argument("schemas", nargs="+", type=Path)
+    arguments = parser.parse_args()
+    lines = [line for path in arguments.schemas for line in path.read_text().splitlines()]
+    schemas = [json.loads(line)["schema"] for line in lines]
+    async with aiohttp.ClientSession() as session:
+        await first_token(session, arguments.url, json_object=True)
+        await added_delay(session, arguments.url, schemas)
+        await stream_rate(session, arguments.url, schemas)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
