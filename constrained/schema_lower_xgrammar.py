@@ -6,6 +6,7 @@ has no notion of oneOf, not, if, dependencies, contains, uniqueItems, propertyNa
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .patterns import PatternError, to_engine
@@ -72,6 +73,10 @@ class _Lowering:
         read = {keyword: value for keyword, value in view.items() if keyword in _READ[kind]}
         self._leave(node, view.keys() - read.keys())
         match kind:
+            case "integer":
+                for bound, whole in (("minimum", math.ceil), ("maximum", math.floor)):
+                    if bound in read:
+                        read[bound] = whole(read[bound])
             case "string":
                 self._string(read, node)
             case "array":
@@ -91,11 +96,8 @@ class _Lowering:
                 self._leave(node, {keyword})
 
     def _string(self, read: dict[str, Json], node: dict[str, Json]) -> None:
-        if "pattern" in read:
-            try:
-                to_engine(read["pattern"])
-            except PatternError:
-                self._drop(read, node, "pattern")
+        if "pattern" in read and not _is_whole(read["pattern"]):
+            self._drop(read, node, "pattern")
         if "pattern" in read:
             self._drop(read, node, "minLength", "maxLength")
             self._leave(node, {"pattern"})  # its dialect is xgrammar's own
@@ -122,3 +124,12 @@ class _Lowering:
             if properties:
                 self._leave(node, {"properties"})  # a name that is declared may come as an additional one
             read["additionalProperties"] = True
+
+
+def _is_whole(pattern: str) -> bool:
+    """Whether xgrammar, which matches whole strings, reads a pattern as it is meant."""
+    try:
+        to_engine(pattern)
+    except PatternError:
+        return False
+    return pattern.startswith("^") and pattern.endswith("$") and not pattern.endswith("\\$") and "|" not in pattern

@@ -47,7 +47,6 @@ def _compiled(make: Any, vocabulary: Vocabulary) -> bytes:
     import xgrammar
 
     compiler = xgrammar.GrammarCompiler(vocabulary.xgrammar_info, max_threads=1, cache_enabled=False)
-
     try:
         return make(compiler).serialize_json().encode()
     except (RuntimeError, ValueError) as error:
