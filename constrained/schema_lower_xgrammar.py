@@ -107,7 +107,9 @@ class _Lowering:
     def _array(self, read: dict[str, Json], node: dict[str, Json]) -> None:
         if max(read.get("minItems", 0), read.get("maxItems", 0)) > MAX_ITEMS:
             self._drop(read, node, "minItems", "maxItems")
-        if "items" in read:
+        if "prefixItems" in node:
+            self._drop(read, node, "items")
+        elif "items" in read:
             read["items"] = self._definite(node, read["items"])
 
     def _object(self, read: dict[str, Json], node: dict[str, Json]) -> None:

@@ -193,12 +193,18 @@ class CompilerPool:
             task.add_done_callback(self._starting.discard)
 
     async def _start(self) -> None:
-        try:
-            self._offer(await Compiler.start(self._command, self._setup))
-        except CompilerFailed as error:
-            log.warning("%s", error)
-            if not (self._idle or self._busy):
-                while self._waiting:
-                    waiting = self._waiting.popleft()
-                    if not waiting.done():
-                        waiting.set_exception(error)
+        for last in (False, True):  # one may be killed while it starts, and the next is not
+            try:
+                self._offer(await Compiler.start(self._command, self._setup))
+                return
+            except CompilerFailed as error:
+                log.warning("%s", error)
+                if last and not (self._idle or self._busy):
+                    self._fail(error)
+
+    def _fail(self, error: CompilerFailed) -> None:
+        """Whoever waits for a compiler waits in vain."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_exception(error)

@@ -91,10 +91,12 @@ def ids_in(mask: np.ndarray) -> list[int]:
 
 def wander(completion: Completion, rng: random.Random, max_tokens: int = 400) -> Edit:
     """Takes random tokens, the ends of values a little more often, until the completion is over or has failed."""
+    vocabulary = completion.vocabulary
+    closing = vocabulary.bits(i for i, data in enumerate(vocabulary.token_bytes) if set(data) & set(b'"]},'))
     for _ in range(max_tokens):
-        token_ids = ids_in(completion.mask())
-        closers = [i for i in token_ids if set(completion.vocabulary.token_bytes[i]) & set(b'"]},')]
-        edit = completion.take(rng.choice(closers if closers and rng.random() < 0.3 else token_ids))
+        mask = completion.mask()
+        token_ids = ids_in(mask & closing) if rng.random() < 0.3 else []
+        edit = completion.take(rng.choice(token_ids or ids_in(mask)))
         if edit.complete or edit.failure:
             return edit
     pytest.fail(f"no end after {max_tokens} tokens: {completion.text}")
