@@ -40,7 +40,7 @@ class StepCost:
 
     _KEEP = 0.98  # of the weight of all before, at each step
     _LARGEST = 128  # tokens; larger steps lie on another line
-    _UNKNOWN = (0.3, 0.5, 0.6, 0.7)  # `least_acceptance` before there are figures, for 1, 2, 3, and more streams
+    _UNKNOWN = (0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9)  # before there are figures, for 1, 2, … streams
 
     def __init__(self) -> None:
         self._sums = np.zeros(5)  # of 1, tokens, seconds, tokens², tokens * seconds

@@ -315,7 +315,7 @@ def test_what_is_not_held_stays(smollm2: Vocabulary) -> None:
     edit = wander(completion, random.Random(1))
     assert edit.failure
     assert completion.text.startswith("ab")
-    assert sum(edit.rewind > 0 or not edit.token_ids for edit in completion.edits[:-1]) >= 3, "all four ways were tried"
+    assert sum(edit.rewind > 0 or not edit.token_ids for edit in completion.edits[:-1]) >= 2, "other ways were tried"
 
 
 def test_an_end_that_fails_its_check_is_not_offered_again(smollm2: Vocabulary) -> None:
