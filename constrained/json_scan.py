@@ -18,7 +18,8 @@ Mode = Literal["value", "name", "colon", "after", "string", "name string", "scal
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _STRING = re.compile(rb'[^"\\]*')
-_SCALAR = re.compile(rb"[^\s,\]}]*")
+_NUMBER = re.compile(rb"[-+.eE0-9]*")
+_LITERALS = {0x74: 4, 0x66: 5, 0x6E: 4}  # by their first letters, the lengths of true, false and null
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,15 @@ class Scanner:
         return at + 1, replace(self, mode="colon", frame=replace(self.frame, key=name)), closed
 
     def _in_scalar(self, data: bytearray, at: int) -> tuple[int, Scanner, Closed | None]:
-        at = _end(_SCALAR, data, at)
-        if at == len(data):
-            return at, self, None
+        length = _LITERALS.get(data[self.start])
+        if length is None:
+            at = _end(_NUMBER, data, at)
+            if at == len(data):
+                return at, self, None
+        elif self.start + length > len(data):
+            return len(data), self, None
+        else:
+            at = self.start + length
         return at, replace(self, mode="after"), self._closed(at)
 
     def _closed(self, end: int) -> Closed:

@@ -96,7 +96,7 @@ class Oracle:
 
         self.model: Any = AutoModelForCausalLM.from_pretrained(path)
         self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
-        self.end = self.tokenizer.token_to_id("<|end|>")
+        self.end: Any = self.tokenizer.token_to_id("<|end|>")
 
     def scored(self, prompt: str, choice: str) -> Scored:
         head, whole = self.tokenizer.encode(prompt).ids, self.tokenizer.encode(prompt + choice).ids

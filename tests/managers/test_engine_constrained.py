@@ -27,6 +27,7 @@ SCHEMA: dict[str, Any] = {
 PROMPT = "A person, as JSON:\n"
 ASK = [{"role": "user", "content": "Who is Ann?"}]
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}
+NOW = {"type": "function", "function": {"name": "now"}}
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +85,12 @@ def test_what_cannot_be_enforced_is_refused_by_field_keyword_and_place(engine: E
             engine.generate(PROMPT, json_schema=schema)
         assert caught.value.field == "json_schema"
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    with pytest.raises(InvalidRequest, match=r"^tools: .*\$ref") as caught:
-        engine.generate(messages=ASK, tools=[tool])
-    assert caught.value.field == "tools"
+    place = "tools[1].function.parameters"
+    for choice in ("auto", {"type": "function", "function": {"name": "f"}}):
+        with pytest.raises(InvalidRequest, match=r"\$ref at /properties/a") as caught:
+            engine.generate(messages=ASK, tools=[TOOL, tool], tool_choice=choice)
+        assert caught.value.field == place
+        assert str(caught.value).startswith(f"{place}: ")
 
 
 def test_tools_are_called_whole_and_in_pieces(engine: Engine) -> None:
@@ -123,3 +127,18 @@ def compilers() -> list[psutil.Process]:
     """The grammar compilers of this process's engines."""
     below = psutil.Process().children(recursive=True)
     return [each for each in below if any("grammar_compiler" in part for part in each.cmdline())]
+
+
+@pytest.mark.parametrize("tool_format", ["hermes", "llama3"])
+def test_the_format_of_calls_is_an_option(smollm2_path: Path, tool_format: str) -> None:
+    with Engine(smollm2_path, kv_tokens=2048, max_context=1024, threads=1, tool_format=tool_format) as engine:
+        for choice in ("required", {"type": "function", "function": {"name": "look_up"}}):
+            answer = engine.generate(
+                messages=ASK, tools=[NOW, TOOL], tool_choice=choice, parallel_tool_calls=False, max_tokens=150, seed=2
+            )
+            assert (answer.finish_reason, answer.text) == ("tool_calls", "")
+            [call] = answer.tool_calls
+            jsonschema.validate(json.loads(call.arguments), SCHEMA if call.name == "look_up" else {"maxProperties": 0})
+            assert call.name == "look_up" or choice == "required"
+        free = engine.generate(messages=ASK, tools=[NOW, TOOL], max_tokens=20, temperature=0)
+        assert free.text or free.tool_calls
