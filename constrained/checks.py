@@ -13,6 +13,7 @@ from typing import Any
 
 from .check_places import Place, Places
 from .json_scan import Closed, Scanner, Value
+from .schema_document import finite
 
 Json = Any
 
@@ -130,7 +131,11 @@ class Checker:
         """None where a closed value or property name is wrong; else what later items must not be equal to, or ""."""
         if not closed.checked or state.places is None:
             return ""
-        value = json.loads(self._data[closed.start : closed.end])
+        try:
+            value = json.loads(self._data[closed.start : closed.end], parse_float=finite)
+        except ValueError as error:
+            self.reason = f"a number at byte {closed.start}: {error}"
+            return None
         problem_of = state.places.name_problem if closed.is_name else state.places.problem
         for place in closed.places:
             problem = problem_of(place, value)

@@ -14,6 +14,7 @@ from .schema_disjoint import Disjointness
 from .schema_logic import Logic
 from .schema_normal import TYPES, Normal, parts
 from .schema_scalars import lower_number, lower_string, pattern_fits
+from .schema_sharing import share_leaves
 from .validation import Validation
 
 Json = Any
@@ -92,6 +93,8 @@ class _Lowering:
             self._out.grammar = {**grammar, "$defs": definitions} if isinstance(grammar, dict) else grammar
         if self._bounding and isinstance(self._out.grammar, dict):
             self._out.grammar.setdefault("$defs", {})["any"] = self._any_value()
+        if isinstance(self._out.grammar, dict):
+            share_leaves(self._out.grammar)
         return self._out
 
     # --- bounds on values of which the schema says nothing ------------------------------------------------------------

@@ -16,6 +16,7 @@ from .spec import ConstraintError, Unenforced
 
 MAX_SCHEMAS = 20_000
 MAX_VALUES = 10_000  # of one enum
+MAX_PROPERTIES = 1000  # of one object: a mask takes longer with every property that may come next
 MAX_COUNT = (1 << 53) - 1
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
@@ -184,6 +185,8 @@ class _Normaliser:
     def _schema_map(self, keyword: str, value: Json, place: _Place) -> dict[str, Json]:
         if not isinstance(value, dict):
             refuse(keyword, place.at(keyword), f"it must be an object of schemas, not {_kind(value)}")
+        if len(value) > MAX_PROPERTIES:
+            refuse(keyword, place.at(keyword), f"it lists {len(value)} names; at most {MAX_PROPERTIES} are allowed")
         return {name: self._schema(each, place.under(keyword, name)) for name, each in value.items()}
 
     def _pattern_properties(

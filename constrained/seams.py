@@ -36,8 +36,9 @@ class Seams:
             rests, are_all = self._rests(data[-size:])
             for rest in rests:
                 if unstable.get(rest[0], 0) < covering:
-                    is_tried = are_all and text is not None
-                    changed = self._changed(text, tail, rest, covering) if is_tried else covering
+                    changed = covering
+                    if are_all and text is not None:
+                        changed = self._changed(text, tail, rest, covering)
                     unstable[rest[0]] = max(unstable.get(rest[0], 0), changed)
         return {byte: count for byte, count in unstable.items() if count}
 

@@ -29,6 +29,8 @@ class Validation:
             return next(self._validator.descend(value, part), None)
         except RecursionError:
             return ValidationError("it is nested too deep to be checked", validator="depth")
+        except OverflowError:
+            return ValidationError("it holds a number too large to be checked", validator="number")
 
     def is_valid(self, part: Json, value: Json) -> bool:
         return self.error(part, value) is None

@@ -63,16 +63,21 @@ class Run:
         """Close this feed, of a state's items, when the run ends: whoever reads it must not wait for ever."""
         self._feeds.append(feed)
 
+    def check_open(self) -> None:
+        """Raise ProgramCancelled or ProgramMisuse where the program may do nothing any more."""
+        if self._refusal is not None:
+            raise self._refusal(_CANCELLED if self._refusal is ProgramCancelled else _ENDED)
+
     def note(self, event: Event) -> None:
-        """Remember what the program does. Raises ProgramCancelled or ProgramMisuse where it may do nothing any more."""
+        """Remember what the program does. Raises as `check_open`."""
         with self._lock:
-            self._check_open()
+            self.check_open()
             self.events.append(event)
 
     def start(self, output: Output, work: Callable[[], Awaitable[Outcome]]) -> None:
-        """Carry out a step. Raises as `note`."""
+        """Carry out a step. Raises as `check_open`."""
         with self._lock:
-            self._check_open()
+            self.check_open()
             self.outputs.append(output)
             self.events.append(Event("step", output.branch, output=output))
             task = loop_thread().submit(_carry_out(output, work))
@@ -142,10 +147,6 @@ class Run:
             self._refusal = self._refusal or refusal
         for feed in self._feeds:
             feed.close(ProgramCancelled(_CANCELLED) if refusal is ProgramCancelled else None)
-
-    def _check_open(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal(_CANCELLED if self._refusal is ProgramCancelled else _ENDED)
 
     def _open(self) -> list[concurrent.futures.Future[None]]:
         with self._lock:

@@ -113,7 +113,6 @@ class OwnWork {
   }
 
  private:
-  bool grouped() const { return shared_ > 0; }
   RowStates of_group(int32_t segment, int32_t kv_head) {
     const AttentionPlan& plan = ws_.plan;
     return group_states(ws_, call_.model, plan.groups[plan.group_of[item_.entry]], segment, kv_head,

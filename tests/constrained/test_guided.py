@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import jsonschema
@@ -89,13 +90,17 @@ def ids_in(mask: np.ndarray) -> list[int]:
     return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
 
 
+@cache
+def closing(vocabulary: Vocabulary) -> np.ndarray:
+    """The bitmask of tokens that may close something."""
+    return vocabulary.bits(i for i, data in enumerate(vocabulary.token_bytes) if set(data) & set(b'"]},'))
+
+
 def wander(completion: Completion, rng: random.Random, max_tokens: int = 400) -> Edit:
     """Takes random tokens, the ends of values a little more often, until the completion is over or has failed."""
-    vocabulary = completion.vocabulary
-    closing = vocabulary.bits(i for i, data in enumerate(vocabulary.token_bytes) if set(data) & set(b'"]},'))
     for _ in range(max_tokens):
         mask = completion.mask()
-        token_ids = ids_in(mask & closing) if rng.random() < 0.3 else []
+        token_ids = ids_in(mask & closing(completion.vocabulary)) if rng.random() < 0.3 else []
         edit = completion.take(rng.choice(token_ids or ids_in(mask)))
         if edit.complete or edit.failure:
             return edit

@@ -28,11 +28,11 @@ def schema(**keywords: Any) -> str:
     return json.dumps(keywords)
 
 
-DOUBLING = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"items": {"$ref": f"#/$defs/d{i + 1}"}}]} for i in range(30)}
-PRODUCT = [{"anyOf": [{"properties": {f"p{i}{j}": {"const": j}}} for j in range(8)]} for i in range(12)]
+DOUBLING = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"type": "array", "items": {"$ref": f"#/$defs/d{i + 1}"}}]} for i in range(30)}
+PRODUCT = [{"anyOf": [{"properties": {f"p{i}": {"const": j}}} for j in range(8)]} for i in range(12)]
 
 REFUSED: dict[str, tuple[Kind, str, str]] = {
-    "500 levels": ("json_schema", nested(500), "nested 500 deep"),
+    "500 levels": ("json_schema", nested(500), "nested 501 deep"),
     "100,000 levels": ("json_schema", "[" * 100_000, "nested 100000 deep"),
     "not JSON": ("json_schema", "{", "not JSON"),
     "not a number": ("json_schema", '{"minimum": NaN}', "NaN"),
@@ -40,6 +40,7 @@ REFUSED: dict[str, tuple[Kind, str, str]] = {
     "a list": ("json_schema", "[]", "a JSON schema is an object or a boolean"),
     "two megabytes": ("json_schema", schema(description="x" * (2 << 20)), "bytes"),
     "too many values": ("json_schema", schema(enum=list(range(10_001))), "enum at /enum"),
+    "too many properties": ("json_schema", schema(properties=many(1001)), "properties at /properties"),
     "a long pattern": ("json_schema", schema(pattern="a" * 30_000), "pattern at /pattern"),
     "a surrogate": ("json_schema", '"\ud800"', "encoded"),
     "open (": ("regex", "(", "not closed"),
@@ -75,7 +76,13 @@ REFUSED: dict[str, tuple[Kind, str, str]] = {
 # what is compiled, with texts that are accepted and texts that are not
 COMPILED: dict[str, tuple[Kind, str, list[str], list[str]]] = {
     "90 levels": ("json_schema", nested(90), ["[[]]"], ["[[}"]),
-    "2,000 properties": ("json_schema", schema(type="object", properties=many(2000)), ['{"p3":1}'], ['{"p3":"x"}']),
+    "300 properties": ("json_schema", schema(type="object", properties=many(300)), ['{"p3":1}'], ['{"p3":"x"}']),
+    "1,000 properties, closed": (
+        "json_schema",
+        schema(type="object", properties=many(1000), additionalProperties=False),
+        ['{"p3":1}'],
+        ['{"p3":"x"}', '{"q":1}'],
+    ),
     "a million items": ("json_schema", schema(type="array", maxItems=1_000_000), ["[1]"], ["[1"]),
     "a million characters": ("json_schema", schema(type="string", minLength=1_000_000), [], ['"a"']),
     "10,000 characters": ("json_schema", schema(type="string", minLength=10_000), [f'"{"a" * 10_000}"'], ['"a"']),
@@ -95,6 +102,7 @@ COMPILED: dict[str, tuple[Kind, str, list[str], list[str]]] = {
         ['"aa"'],
     ),
     "look-around, checked": ("json_schema", schema(type="string", pattern="^(?=.*a)(?=.*b).*$"), ['"xbya"'], ['"xb"']),
+    "alternatives that multiply": ("json_schema", schema(allOf=PRODUCT), ['{"p0":3,"p11":7}'], ['{"p0":3,"p11":9}']),
     "legal with an empty part": ("regex", "(|ab)", ["", "ab"], ["a"]),
     "stars in stars": ("regex", "((((((a*)*)*)*)*)*)*b", ["aab"], ["aac"]),
     "a million times": ("regex", "(a{1000}){1000}", [], ["a"]),
@@ -127,13 +135,6 @@ def test_it_compiles_to_what_it_means(name: str) -> None:
     compiled = compile_constraint(Constraint(kind, body), OCTETS)
     assert [accepts(compiled, OCTETS, text) for text in right] == [True] * len(right)
     assert [accepts(compiled, OCTETS, text) for text in wrong] == [False] * len(wrong)
-    assert time.perf_counter() - began < SECONDS
-
-
-def test_alternatives_that_multiply_end_in_bounded_time() -> None:
-    began = time.perf_counter()
-    with pytest.raises(ConstraintError, match="cannot be compiled"):
-        compile_constraint(Constraint("json_schema", schema(allOf=PRODUCT)), OCTETS)
     assert time.perf_counter() - began < SECONDS
 
 

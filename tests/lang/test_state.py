@@ -268,7 +268,7 @@ def test_an_ended_state_takes_nothing_more(scripted: Any) -> None:
         forks = s.fork(2)
         kept.extend(forks)
         forks.join()
-        with pytest.raises(ProgramMisuse, match="This state has ended"):
+        with pytest.raises(ProgramMisuse, match="This branch has been joined"):
             kept[0] += "x"
 
     state = program()
@@ -370,10 +370,10 @@ def test_cancelling_ends_a_program_in_a_thread(scripted: Any) -> None:
     @sgl.function
     def program(s: ProgramState) -> None:
         s += "x" + sgl.gen("x")
-        try:
-            s["x"]
-        finally:
-            ended.set()
+        for use in (lambda: s["x"], lambda: s.__iadd__("more"), lambda: s.fork(2)):
+            with pytest.raises(sgl.ProgramCancelled):
+                use()
+        ended.set()
 
     state = program.run(stream=True)
     wait_until(lambda: scripted.open == 1)
