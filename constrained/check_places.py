@@ -71,7 +71,9 @@ def _walk(root: Json) -> list[tuple[Path, dict[str, Json]]]:
     """Every schema object that stands where it applies for certain to something, with the path to it."""
     found = []
     todo: list[tuple[Path, Json]] = [([], root)]
-    todo += [(["$defs", name], part) for name, part in (root.get("$defs", {}) if isinstance(root, dict) else {}).items()]
+    todo += [
+        (["$defs", name], part) for name, part in (root.get("$defs", {}) if isinstance(root, dict) else {}).items()
+    ]
     while todo:
         path, schema = todo.pop()
         if isinstance(schema, dict):

@@ -1,4 +1,5 @@
-"""Follows the structure of a JSON text as it comes, byte by byte. States are immutable, so that any of them can be gone back to.
+"""Follows the structure of a JSON text as it comes, byte by byte. States are immutable, so that any of them can be gone
+back to.
 
 The text is one that a grammar allows; what is not JSON is not looked for.
 """
@@ -84,9 +85,7 @@ class Scanner:
             return self.start
         return None
 
-    def step(
-        self, data: bytearray, at: int, begin: Callable[[Scanner], Value]
-    ) -> tuple[int, Scanner, Closed | None]:
+    def step(self, data: bytearray, at: int, begin: Callable[[Scanner], Value]) -> tuple[int, Scanner, Closed | None]:
         """Go on from `at`; how far it went, where it stands then, and what closed on the way, if anything did.
 
         begin: says what is known of a value that begins where a scanner stands.

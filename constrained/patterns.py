@@ -1,7 +1,7 @@
 """Regular expressions of JSON Schema (ECMA 262), rewritten for the grammar engine and for Python's `re`.
 
-Where dialects disagree on what a class holds (is `\\w` Unicode?), the engine's form takes what all of them accept, so that a
-completion is right for every reader; where they disagree on what a pattern means, the pattern is refused.
+Where dialects disagree on what a class holds (is `\\w` Unicode?), the engine's form takes what all of them accept, so
+that a completion is right for every reader; where they disagree on what a pattern means, the pattern is refused.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class _Translator:
             edge = f"(?:{not_behind}{ahead}|{behind}{not_ahead})"
             self._out.append(edge if kind == "b" else f"(?:{behind}{ahead}|{not_behind}{not_ahead})")
             self._atom = None
-        elif kind in "123456789" and kind or kind == "k":
+        elif (kind in "123456789" and kind) or kind == "k":
             self._only_python("a back reference")
             self._reference()
         elif kind and kind in "dDwWsS":
@@ -337,7 +337,7 @@ class _Translator:
             self._names[found[2]] = found[2]
             opening = f"P<{found[2]}>"
         plain = "(" if self._target == "python" else "(?:"
-        self._out.append(f"(?{opening}" if look or opening == ":" or self._target == "python" and opening else plain)
+        self._out.append(f"(?{opening}" if look or opening == ":" or (self._target == "python" and opening) else plain)
         self._groups.append(_Group(look=look))
         self._atom = None
 

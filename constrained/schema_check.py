@@ -1,7 +1,8 @@
-"""Which keywords of a JSON Schema are enforced, by which engine, and what is left for checks: the way from a schema to a grammar.
+"""Which keywords of a JSON Schema are enforced, by which engine, and what is left for checks: the way from a schema to
+a grammar.
 
-What the engines do was measured on documents, not read off their documentation; tests/constrained/test_keywords.py holds
-the measurements.
+What the engines do was measured on documents, not read off their documentation; tests/constrained/test_keywords.py
+holds the measurements.
 """
 
 from __future__ import annotations
@@ -85,7 +86,11 @@ def _refuse_loops(normal: Normal) -> None:
                 done.add(path.pop())
             elif isinstance(part, dict) and id(part) not in done:
                 if id(part) in path:
-                    refuse("$ref", normal.pointer(part) + ("/$ref" if "$ref" in part else ""), "it leads back to itself about the same value, which defines nothing")
+                    refuse(
+                        "$ref",
+                        normal.pointer(part) + ("/$ref" if "$ref" in part else ""),
+                        "it leads back to itself about the same value, which defines nothing",
+                    )
                 path.append(id(part))
                 todo.append((part, True))
                 todo += [(each, False) for each in _same_value(normal, part)]

@@ -1,4 +1,6 @@
-"""Shows that no value satisfies two schemas at once, so that `oneOf` may be read as `anyOf`. It never guesses: False is "not shown"."""
+"""Shows that no value satisfies two schemas at once, so that `oneOf` may be read as `anyOf`. It never guesses: False is
+"not shown".
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class Disjointness:
         """The types that a value of `part` may have ("number" beside "integer" stands for fractions)."""
         if isinstance(part, bool):
             return set(TYPES) if part else set()
-        found = set(TYPES)
+        found: set[str] = set(TYPES)
         for view in self._conjuncts(part):
             if "type" in view:
                 named = {view["type"]} if isinstance(view["type"], str) else set(view["type"])

@@ -1,7 +1,8 @@
-"""Turns a normalised schema into one that the engine enforces exactly or allows more than, and says which keywords are left.
+"""Turns a normalised schema into one that the engine enforces exactly or allows more than, and says which keywords are
+left.
 
-Whatever is left is enforced by `constrained.checks` when a value closes. So the result may be wider than the schema, but
-never narrower (but for the documented bounds on numbers and strings).
+Whatever is left is enforced by `constrained.checks` when a value closes. So the result may be wider than the schema,
+but never narrower (but for the documented bounds on numbers and strings).
 """
 
 from __future__ import annotations
@@ -230,7 +231,9 @@ class _Lowering:
             return {"anyOf": [{"enum": kept}, {"type": "integer"}]} if kept else {"type": "integer"}
         return {"enum": values} if values else False
 
-    def _strings(self, view: dict[str, Json], node: dict[str, Json], out: dict, extra: list, *, only_type: bool) -> None:
+    def _strings(
+        self, view: dict[str, Json], node: dict[str, Json], out: dict, extra: list, *, only_type: bool
+    ) -> None:
         if not (only_type or view.keys() & _STRINGS):
             return
         found = lower_string(view, only_type, self._max_string, self._effort.patterns, self._effort.several)

@@ -1,7 +1,8 @@
-"""A schema for xgrammar: only what it was measured to enforce. It passes over everything else in silence, so checks do that.
+"""A schema for xgrammar: only what it was measured to enforce. It passes over everything else in silence, so checks do
+that.
 
-xgrammar 0.2 reads keywords only beside an explicit `type` that is one name, heeds a pattern or lengths but not both, and
-has no notion of oneOf, not, if, dependencies, contains, uniqueItems, propertyNames and most formats.
+xgrammar 0.2 reads keywords only beside an explicit `type` that is one name, heeds a pattern or lengths but not both,
+and has no notion of oneOf, not, if, dependencies, contains, uniqueItems, propertyNames and most formats.
 """
 
 from __future__ import annotations

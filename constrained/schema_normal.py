@@ -1,4 +1,5 @@
-"""Any draft's schema, rewritten to mean the same in Draft 2020-12, self-contained: its references are `#/$defs/NAME` only.
+"""Any draft's schema, rewritten to mean the same in Draft 2020-12, self-contained: its references are `#/$defs/NAME`
+only.
 
 Every keyword is looked at here: one that is malformed is refused, and what the standard calls an annotation is noted.
 """
@@ -135,7 +136,9 @@ class _Normaliser:
 
     def _ignored_siblings(self, schema: dict[str, Json], place: _Place) -> None:
         for keyword in schema:
-            if keyword != "$ref" and (keyword in _COUNTS | _NUMBERS | _SCHEMA | _SCHEMAS | _SCHEMA_MAPS or keyword in _MORE):
+            if keyword != "$ref" and (
+                keyword in _COUNTS | _NUMBERS | _SCHEMA | _SCHEMAS | _SCHEMA_MAPS or keyword in _MORE
+            ):
                 reason = f"draft {place.draft} ignores what stands beside $ref"
                 self._normal.notes.append(Unenforced(keyword, place.at(keyword), reason))
 
@@ -239,14 +242,18 @@ class _Normaliser:
     def _ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
         return self._refer("$ref", value, out, place)
 
-    def _recursive_ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
+    def _recursive_ref(
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place
+    ) -> Literal[False] | None:
         if place.base.startswith("https://json-schema.org/draft/"):
             value = "https://json-schema.org/draft/2019-09/schema"
         elif self._document.dynamic[""] > 1:
             return self._drop("$recursiveRef", place.at("$recursiveRef"), _DYNAMIC)
         return self._refer("$recursiveRef", value, out, place)
 
-    def _dynamic_ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
+    def _dynamic_ref(
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place
+    ) -> Literal[False] | None:
         """Inside one resource it is `$ref`; the standard metaschemas alone reach further, and always to their root."""
         if isinstance(value, str) and place.base.startswith("https://json-schema.org/draft/"):
             value = "https://json-schema.org/draft/2020-12/schema"
@@ -277,7 +284,11 @@ class _Normaliser:
 
     def _type(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
         names = [value] if isinstance(value, str) else value
-        if not isinstance(names, list) or not names or any(name not in TYPES for name in names if isinstance(name, str)):
+        if (
+            not isinstance(names, list)
+            or not names
+            or any(name not in TYPES for name in names if isinstance(name, str))
+        ):
             refuse("type", place.at("type"), f"it must be one or more of {', '.join(TYPES)}")
         if not all(isinstance(name, str) for name in names):
             refuse("type", place.at("type"), "it must be a name or a list of names")
@@ -294,7 +305,11 @@ class _Normaliser:
         out["const"] = value
 
     def _number(self, keyword: str, value: Json, out: dict[str, Json], place: _Place) -> None:
-        if isinstance(value, bool) and keyword.startswith("exclusive") and (place.draft == 4 or not self._document.declared):
+        if (
+            isinstance(value, bool)
+            and keyword.startswith("exclusive")
+            and (place.draft == 4 or not self._document.declared)
+        ):
             if value:  # draft 4: it says that the bound itself is not allowed
                 out[keyword] = None
             return
@@ -312,7 +327,9 @@ class _Normaliser:
             refuse("uniqueItems", place.at("uniqueItems"), f"it must be true or false, not {_kind(value)}")
         out["uniqueItems"] = value
 
-    def _pattern(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
+    def _pattern(
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place
+    ) -> Literal[False] | None:
         if not isinstance(value, str):
             refuse("pattern", place.at("pattern"), f"it must be a text, not {_kind(value)}")
         try:
@@ -322,7 +339,9 @@ class _Normaliser:
             return self._drop("pattern", place.at("pattern"), f"{value[:200]!r} is refused: {error}")
         return None
 
-    def _format(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
+    def _format(
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place
+    ) -> Literal[False] | None:
         if not isinstance(value, str):
             refuse("format", place.at("format"), f"it must be a text, not {_kind(value)}")
         if not is_known(value):

@@ -1,4 +1,6 @@
-"""Writes a document the way a grammar would: compact, and its properties in the order in which the grammar lets them come."""
+"""Writes a document the way a grammar would: compact, and its properties in the order in which the grammar lets them
+come.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Json = Any
 
 
 class Order:
-    """The order of properties in documents of one schema: as `properties` lists them, then `required`, then all others."""
+    """The order of properties in documents of one schema: as `properties` lists them, then `required`, then all
+    others.
+    """
 
     def __init__(self, normal: Normal) -> None:
         self._normal = normal
@@ -28,7 +32,9 @@ class Order:
     def _text(self, parts: list[Json], value: Json) -> str:
         if isinstance(value, dict):
             views = list(self._views(parts, value))
-            pairs = (f"{_scalar(name)}:{self._text(_below(views, name), value[name])}" for name in _sorted(views, value))
+            pairs = (
+                f"{_scalar(name)}:{self._text(_below(views, name), value[name])}" for name in _sorted(views, value)
+            )
             return f"{{{','.join(pairs)}}}"
         if isinstance(value, list):
             views = list(self._views(parts, value))
@@ -74,7 +80,9 @@ def _sorted(views: list[dict[str, Json]], value: dict[str, Json]) -> list[str]:
         return list(listed[0])
     known = [name for view in views for name in view.get("properties", {})]
     known += [name for view in views for name in view.get("required", [])]
-    for name, needed in ((name, needed) for view in views for name, needed in view.get("dependentRequired", {}).items()):
+    for name, needed in (
+        (name, needed) for view in views for name, needed in view.get("dependentRequired", {}).items()
+    ):
         known += [name, *needed]
     ranks = {name: rank for rank, name in reversed(list(enumerate(known)))}
     patterns = [pattern for view in views for pattern in view.get("patternProperties", {})]

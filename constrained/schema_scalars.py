@@ -21,7 +21,9 @@ LONG = 20_000  # a minLength above it is checked, not counted by the engine
 
 @dataclass
 class Scalars:
-    """keywords: what goes into the grammar's schema. extra: schemas that apply beside it. left: what is to be checked."""
+    """keywords: what goes into the grammar's schema. extra: schemas that apply beside it. left: what is to be
+    checked.
+    """
 
     keywords: dict[str, Json] = field(default_factory=dict)
     extra: list[Json] = field(default_factory=list)

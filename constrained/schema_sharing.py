@@ -1,4 +1,6 @@
-"""Gives equal strings and numbers of a grammar's schema one definition: an engine compiles the expression of each one anew."""
+"""Gives equal strings and numbers of a grammar's schema one definition: an engine compiles the expression of each one
+anew.
+"""
 
 from __future__ import annotations
 

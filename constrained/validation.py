@@ -84,7 +84,7 @@ def byte_tokenizer() -> Any:
     class Bytes:
         eos_token_id = END
         bos_token_id = None
-        tokens = [*(bytes([value]) for value in range(END)), b"<end>"]
+        tokens = (*(bytes([value]) for value in range(END)), b"<end>")
         special_token_ids = (END,)
 
         def __call__(self, text: bytes | str) -> list[int]:

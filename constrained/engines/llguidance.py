@@ -96,8 +96,19 @@ class LLGuidanceMatcher(Matcher):
     def _fill_once(self, row: np.ndarray) -> None:
         if self._has_restarted and len(forced := self._forced()) >= self.vocabulary.longest:
             row[:] = self.vocabulary.bits(self.vocabulary.beginning(forced))
-        else:
-            self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+            return
+        self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+        if np.count_nonzero(row) == 1 and (forced := self._forced()):
+            row |= self.vocabulary.bits(self._along(forced))
+
+    def _along(self, forced: bytes) -> list[int]:
+        """All tokens that agree with forced text.
+
+        The library leaves but one, the first into which a tokenizer cuts the forced text; where that is joined to what
+        follows, another one may be right.
+        """
+        shorter, longer = self.vocabulary.beginning(forced), self.vocabulary.starting_with(forced)
+        return shorter + [token_id for token_id in longer if self._matcher.validate_tokens([token_id]) == 1]
 
     def _accept(self, token_id: int) -> bool:
         accepted = self._matcher.try_consume_tokens([token_id]) == 1

@@ -12,7 +12,6 @@ import msgspec
 from ...constrained.acceptance import accepts_document
 from ...constrained.compiler import compile_constraint
 from ...constrained.spec import Compiled, Constraint, ConstraintError, Kind, Unenforced
-from ...constrained.vocabulary import Vocabulary
 from ...runtime.text.tokenizer import load_tokenizer
 from ...runtime.weights import hub
 from ..errors import InvalidRequest
@@ -85,6 +84,8 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"{path.name} is not UTF-8: {error}") from None
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _ms_since(began: float) -> float:

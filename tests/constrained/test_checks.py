@@ -16,7 +16,10 @@ from sapwood.constrained.spec import Constraint
 from tests.constrained.deciding import OCTETS, compact, compiled
 
 UNIQUE = {"type": "object", "properties": {"s": {"type": "string"}, "t": {"type": "array", "uniqueItems": True}}}
-ODD = {"items": {"properties": {"n": {"not": {"multipleOf": 5}}, "t": {"uniqueItems": True}}}, "propertyNames": {"maxLength": 1}}
+ODD = {
+    "items": {"properties": {"n": {"not": {"multipleOf": 5}}, "t": {"uniqueItems": True}}},
+    "propertyNames": {"maxLength": 1},
+}
 BOTH = {"properties": {"a": ODD, "b": {"additionalProperties": ODD}}}
 documents = st.recursive(
     st.one_of(st.integers(0, 11), st.text(max_size=3), st.booleans(), st.none(), st.floats(0, 9)),

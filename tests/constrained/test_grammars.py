@@ -1,4 +1,4 @@
-"""Regexes, choices, GBNF grammars, structural tags and the defaults of JSON: which texts they accept, on both engines."""
+"""Regexes, choices, GBNF grammars, structural tags, the defaults of JSON: which texts they accept, on both engines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ term ::= [0-9]{1,3} | "(" root ")"
 TAG: dict[str, Any] = {
     "triggers": ["<t>", "[f"],
     "structures": [
-        {"begin": "<t>f=", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, "end": "</t>"},
+        {
+            "begin": "<t>f=",
+            "schema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+            "end": "</t>",
+        },
         {"begin": "<t>g=", "regex": "[0-9]+", "end": "</t>"},
         {"begin": "[f", "ebnf": 'root ::= "(" root ")" | "x"', "end": "]"},
     ],
@@ -42,7 +46,12 @@ BROKEN = ["<t>", "<t>h=1</t>", "<t>g=</t>", '<t>f={"a":"x"}</t>', "[f(x]", "<t>g
         ("choice", '["a/b", "a/bc", "é\\"\\n"]', ["a/b", "a/bc", 'é"\n'], ["a", "a/b ", ""]),
         ("ebnf", EXPRESSION, ["1+22-(3)", "7"], ["1+", "1234", "(1"]),
         ("ebnf", 'root ::= [^"\\\\]* "\\""', ['ab"', '"'], ["ab", 'a""']),
-        ("json_object", "", ["{}", '{"a": [1,{"b":null}]}', '{"a":\n1}'], ["[]", " {}", "{} ", '{"a":  1}', "1", '{"a\n":1}', "{"]),
+        (
+            "json_object",
+            "",
+            ["{}", '{"a": [1,{"b":null}]}', '{"a":\n1}'],
+            ["[]", " {}", "{} ", '{"a":  1}', "1", '{"a\n":1}', "{"],
+        ),
     ],
 )
 def test_which_texts_are_accepted(kind: Kind, body: str, right: list[str], wrong: list[str], engine: str) -> None:
@@ -51,9 +60,11 @@ def test_which_texts_are_accepted(kind: Kind, body: str, right: list[str], wrong
 
 GBNF_PARTS = st.recursive(
     st.sampled_from(['"a"', '"ab"', "[a-b]", "[^a]", '"b"?', '"a"*', '"c"{1,2}', '""', "x"]),
-    lambda inner: st.lists(inner, min_size=1, max_size=3).map(" ".join)
-    | st.lists(inner, min_size=2, max_size=3).map(lambda parts: f"({' | '.join(parts)})")
-    | inner.map(lambda part: f"({part})+"),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3).map(" ".join)
+        | st.lists(inner, min_size=2, max_size=3).map(lambda parts: f"({' | '.join(parts)})")
+        | inner.map(lambda part: f"({part})+")
+    ),
     max_leaves=5,
 )
 
@@ -102,7 +113,10 @@ def test_a_structural_tag_says_what_is_enforced_and_what_is_not() -> None:
         ({"triggers": ["<", "<t"]}, "is part of another trigger"),
         ({"structures": [{"begin": "x", "end": "", "regex": "a"}]}, "starts with none of the triggers"),
         ({"structures": [{"begin": "<t>", "end": ""}]}, "exactly one of schema, regex and ebnf"),
-        ({"structures": [{"begin": "<t>", "end": "", "regex": "a"}, {"begin": "<t>x", "end": "", "regex": "a"}]}, "start of another"),
+        (
+            {"structures": [{"begin": "<t>", "end": "", "regex": "a"}, {"begin": "<t>x", "end": "", "regex": "a"}]},
+            "start of another",
+        ),
         ({"structures": [{"begin": "<t>", "end": "", "regex": "("}]}, r"structures\[0\]: the regex"),
         ({"more": 1}, "unknown field `more`"),
     ],
@@ -112,7 +126,9 @@ def test_a_structural_tag_that_makes_no_sense_is_refused(change: dict[str, Any],
         compile_constraint(Constraint("structural_tag", json.dumps({**TAG, **change})), OCTETS)
 
 
-@pytest.mark.parametrize(("most", "right"), [(0, ["[1,2]"]), (1, ["[1,2]", "[1, 2 ]"]), (3, ["[1,2]", "[1, 2 ]", "[  1,\n\t 2]"])])
+@pytest.mark.parametrize(
+    ("most", "right"), [(0, ["[1,2]"]), (1, ["[1,2]", "[1, 2 ]"]), (3, ["[1,2]", "[1, 2 ]", "[  1,\n\t 2]"])]
+)
 def test_whitespace_is_bounded(most: int, right: list[str]) -> None:
     texts = ["[1,2]", "[1, 2 ]", "[  1,\n\t 2]", "[1,    2]", " [1,2]", "[1,2] "]
     schema = '{"type": "array", "items": {"type": "integer"}}'
@@ -126,7 +142,7 @@ def test_strings_and_numbers_of_which_nothing_is_said_are_bounded() -> None:
     assert verdicts(string, ["a" * 5000], max_string=0) == [True]
     assert verdicts({"type": "string", "maxLength": 5000}, ["a" * 4000]) == [True]
     for schema in ({}, {"type": "object"}, {"type": "array"}):
-        wrap = {"type": "object"} == schema
+        wrap = schema == {"type": "object"}
         documents = ["a" * 1024, "a" * 1025, 0.1234567891, 0.12345678912, 10**15, 10**16]
         kept = [{"a": each} if wrap else [each] for each in documents]
         assert verdicts(schema, kept) == [True, False, True, False, True, False]
@@ -134,17 +150,29 @@ def test_strings_and_numbers_of_which_nothing_is_said_are_bounded() -> None:
 
 
 def test_control_characters_are_never_in_strings() -> None:
-    assert accepted("json_schema", '{"type": "string"}', ['"a\tb"', '"a\\tb"', '"\\u0001"', '"\x7f"']) == ['"a\\tb"', '"\\u0001"']
+    assert accepted("json_schema", '{"type": "string"}', ['"a\tb"', '"a\\tb"', '"\\u0001"', '"\x7f"']) == [
+        '"a\\tb"',
+        '"\\u0001"',
+    ]
 
 
 def test_properties_come_in_the_order_of_the_schema() -> None:
     schema = json.dumps({"properties": {"b": {}, "a": {}, "c": {}}, "required": ["d", "a"], "type": "object"})
-    texts = ['{"b":1,"a":2,"c":3,"d":4}', '{"a":1,"d":2}', '{"a":1,"b":2,"d":3}', '{"d":1,"a":2}', '{"a":1,"d":2,"z":0}']
+    texts = [
+        '{"b":1,"a":2,"c":3,"d":4}',
+        '{"a":1,"d":2}',
+        '{"a":1,"b":2,"d":3}',
+        '{"d":1,"a":2}',
+        '{"a":1,"d":2,"z":0}',
+    ]
     assert accepted("json_schema", schema, texts) == [texts[0], texts[1], texts[4]]
 
 
 def test_the_same_constraint_compiles_to_the_same_everywhere() -> None:
-    schema = {"oneOf": [{"type": "integer"}, {"type": "array", "uniqueItems": True, "items": {"$ref": "#"}}], "x": {"y": 1}}
+    schema = {
+        "oneOf": [{"type": "integer"}, {"type": "array", "uniqueItems": True, "items": {"$ref": "#"}}],
+        "x": {"y": 1},
+    }
     code = (
         "import sys, json; from tests.constrained.deciding import compiled, compact;"
         "made = compiled(json.loads(sys.argv[1]));"

@@ -28,7 +28,15 @@ def schema(**keywords: Any) -> str:
     return json.dumps(keywords)
 
 
-DOUBLING = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"type": "array", "items": {"$ref": f"#/$defs/d{i + 1}"}}]} for i in range(30)}
+DOUBLING = {
+    f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"type": "array", "items": {"$ref": f"#/$defs/d{i + 1}"}}]}
+    for i in range(30)
+}
+DOUBLED = {"$ref": "#/$defs/d0", "$defs": {**DOUBLING, "d30": {"type": "integer"}}}
+ENDLESS = {
+    "$ref": "#/$defs/n",
+    "$defs": {"n": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}},
+}
 PRODUCT = [{"anyOf": [{"properties": {f"p{i}": {"const": j}}} for j in range(8)]} for i in range(12)]
 
 REFUSED: dict[str, tuple[Kind, str, str]] = {
@@ -87,14 +95,19 @@ COMPILED: dict[str, tuple[Kind, str, list[str], list[str]]] = {
     "a million characters": ("json_schema", schema(type="string", minLength=1_000_000), [], ['"a"']),
     "10,000 characters": ("json_schema", schema(type="string", minLength=10_000), [f'"{"a" * 10_000}"'], ['"a"']),
     "2,000 values": ("json_schema", schema(enum=[f"v{i}" for i in range(2000)]), ['"v77"'], ['"x"']),
-    "references that double": ("json_schema", json.dumps({"$ref": "#/$defs/d0", "$defs": {**DOUBLING, "d30": {"type": "integer"}}}), ["5"], ['"x"']),  # fmt: skip  # noqa: E501
+    "references that double": ("json_schema", json.dumps(DOUBLED), ["5"], ['"x"']),
     "endless": (
         "json_schema",
-        json.dumps({"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}}}),  # fmt: skip  # noqa: E501
+        json.dumps(ENDLESS),
         [],
         ['{"n":{}}', "{}"],
     ),
-    "exponential for backtracking": ("json_schema", schema(type="string", pattern="^(a+)+$"), [f'"{"a" * 50}"'], [f'"{"a" * 50}b"']),
+    "exponential for backtracking": (
+        "json_schema",
+        schema(type="string", pattern="^(a+)+$"),
+        [f'"{"a" * 50}"'],
+        [f'"{"a" * 50}b"'],
+    ),
     "the same, checked": (
         "json_schema",
         json.dumps({"oneOf": [{"pattern": "^(a+)+$", "type": "string"}, {"maxLength": 60, "type": "string"}]}),
@@ -113,7 +126,7 @@ COMPILED: dict[str, tuple[Kind, str, list[str], list[str]]] = {
     "cuts": ("ebnf", 'root ::= "a" "ab" | "aa" "c" | "(" root ")"', ["aab", "aac", "(aab)"], ["aa"]),
     "Unicode": ("ebnf", 'root ::= [一-龥]+ "é"{2} | "\\u00df"', ["中文éé", "ß"], ["é"]),
     "5,000 choices": ("choice", json.dumps([f"c/{i}" for i in range(5000)]), ["c/4999"], ["c/5000"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -140,8 +153,12 @@ def test_it_compiles_to_what_it_means(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"max_whitespace": -1}, "max_whitespace"), ({"max_whitespace": 10**9}, "max_whitespace"), ({"max_string": -1}, "max_string")],
+    [
+        ({"max_whitespace": -1}, "max_whitespace"),
+        ({"max_whitespace": 10**9}, "max_whitespace"),
+        ({"max_string": -1}, "max_string"),
+    ],
 )
-def test_settings_have_limits(options: dict[str, int], named: str) -> None:
+def test_settings_have_limits(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ConstraintError, match=named):
         compile_constraint(Constraint("json_object", **options), OCTETS)

@@ -1,4 +1,4 @@
-"""Every keyword, and combinations that servers are known to drop: valid documents pass, invalid ones do not, on both engines."""
+"""Every keyword, and combinations that servers drop: valid documents pass, invalid ones do not, on both engines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from tests.constrained.deciding import OCTETS, compact, compiled, verdicts
 
 DRAFT4 = "http://json-schema.org/draft-04/schema#"
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
-TREE = {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"v": {"type": "integer"}, "next": {"$ref": "#/$defs/n"}}, "required": ["v"]}}}  # fmt: skip  # noqa: E501
+TREE = {
+    "$ref": "#/$defs/n",
+    "$defs": {
+        "n": {
+            "type": "object",
+            "properties": {"v": {"type": "integer"}, "next": {"$ref": "#/$defs/n"}},
+            "required": ["v"],
+        }
+    },
+}
 HEX = {"type": "string", "pattern": "^[0-9a-f]*$", "minLength": 2, "maxLength": 4}
 
 
@@ -67,9 +76,7 @@ ROWS = {
         by_checks=True,
     ),
     "propertyNames": Row({"propertyNames": {"maxLength": 2}}, [{"ab": 1}, 5], [{"abc": 1}], by_checks=True),
-    "minProperties": Row(
-        typed("object", minProperties=2), [{"a": 1, "b": 2}], [{}, {"a": 1}], by_checks=True
-    ),
+    "minProperties": Row(typed("object", minProperties=2), [{"a": 1, "b": 2}], [{}, {"a": 1}], by_checks=True),
     "maxProperties": Row(typed("object", maxProperties=1), [{}, {"a": 1}], [{"a": 1, "b": 2}]),
     "dependentRequired": Row(
         closed(a={}, b={}) | {"dependentRequired": {"a": ["b"]}}, [{}, {"b": 1}, {"a": 1, "b": 1}], [{"a": 1}]
@@ -82,30 +89,41 @@ ROWS = {
     "dependencies": Row({"$schema": DRAFT7, "dependencies": {"a": ["b"]}}, [{"b": 1}, {"a": 1, "b": 1}], [{"a": 1}]),
     "items": Row(typed("array", items={"type": "integer"}), [[], [1, 2]], [["a"], [1, None]]),
     "prefixItems": Row(
-        typed("array", prefixItems=[{"type": "integer"}], items={"type": "string"}), [[], [1], [1, "a"]], [["a"], [1, 2]]
+        typed("array", prefixItems=[{"type": "integer"}], items={"type": "string"}),
+        [[], [1], [1, "a"]],
+        [["a"], [1, 2]],
     ),
     "items as a list": Row(
-        {"$schema": DRAFT7, "type": "array", "items": [{"type": "integer"}], "additionalItems": False}, [[1]], [["a"], [1, 2]]
+        {"$schema": DRAFT7, "type": "array", "items": [{"type": "integer"}], "additionalItems": False},
+        [[1]],
+        [["a"], [1, 2]],
     ),
     "minItems and maxItems": Row(typed("array", minItems=1, maxItems=2), [[1], [1, 2]], [[], [1, 2, 3]]),
     "many items": Row(typed("array", maxItems=1001), [[1]], [[0] * 1002], by_checks=True),
     "uniqueItems": Row(typed("array", uniqueItems=True), [[], [1, "1", True]], [[1, 2, 1], [1, 1.0]], by_checks=True),
     "contains": Row({"contains": {"type": "integer"}}, [[1], ["a", 2]], [[], ["a"]], by_checks=True),
     "minContains and maxContains": Row(
-        {"contains": {"const": 1}, "minContains": 2, "maxContains": 3}, [[1, 1], [1, 2, 1, 1]], [[1], [1] * 4], by_checks=True
+        {"contains": {"const": 1}, "minContains": 2, "maxContains": 3},
+        [[1, 1], [1, 2, 1, 1]],
+        [[1], [1] * 4],
+        by_checks=True,
     ),
     "minLength and maxLength": Row(typed("string", minLength=2, maxLength=3), ["ab", "é🚲"], ["a", "🚲", "abcd"]),
     "pattern": Row(typed("string", pattern="[0-9]b"), ["0b", "xx1bx"], ["b", "0 b"]),
     "pattern of alternatives": Row(typed("string", pattern="^a|b$"), ["ax", "xb"], ["xa", "bx"]),
     "pattern with lengths": Row(HEX, ["ab", "0123"], ["a", "01234", "xy"]),
-    "pattern with look-around": Row(typed("string", pattern="^(?!ab)[a-z]+$"), ["ba", "a"], ["ab", "abc", ""], by_checks=True),
+    "pattern with look-around": Row(
+        typed("string", pattern="^(?!ab)[a-z]+$"), ["ba", "a"], ["ab", "abc", ""], by_checks=True
+    ),
     "format": Row(typed("string", format="date"), ["2024-02-29"], ["2023-02-29", "2024-2-1", "x"]),
     "format with pattern": Row(typed("string", format="date", pattern="^2024"), ["2024-01-01"], ["2023-01-01", "2024"]),
     "format regex": Row(typed("string", format="regex"), ["^a+$"], ["(", "a{2,1}"], by_checks=True),
     "unknown format": Row(typed("string", format="slug"), ["a b"], [1]),
     "minimum and maximum": Row(typed("number", minimum=1, maximum=2.5), [1, 2.5, 1.75], [0.99, 2.51]),
     "exclusive bounds": Row(typed("number", exclusiveMinimum=1, exclusiveMaximum=2), [1.5, 1.0000001], [1, 2]),
-    "exclusiveMinimum as a boolean": Row({"$schema": DRAFT4, "type": "integer", "minimum": 1, "exclusiveMinimum": True}, [2], [1]),
+    "exclusiveMinimum as a boolean": Row(
+        {"$schema": DRAFT4, "type": "integer", "minimum": 1, "exclusiveMinimum": True}, [2], [1]
+    ),
     "integer bounds": Row(typed("integer", minimum=-5, maximum=120), [-5, 0, 120], [-6, 121]),
     "integer between fractions": Row(typed("integer", minimum=0.5, maximum=2.5), [1, 2], [0, 3]),
     "int64": Row(typed("integer", minimum=-(2**63), maximum=2**63 - 1), [0, 10**18], ["0"]),
@@ -114,30 +132,48 @@ ROWS = {
     "a constant that doubles cannot hold": Row({"const": 2**53 + 1}, [2**53 + 1], [2**53, 2**53 + 2], by_checks=True),
     "allOf": Row({"allOf": [typed("integer"), {"minimum": 3}]}, [3], [2, 3.5, "x"]),
     "allOf of objects": Row(
-        {"allOf": [typed("object", properties={"a": {"type": "integer"}}, required=["a"]), {"properties": {"a": {"minimum": 5}}}]},
+        {
+            "allOf": [
+                typed("object", properties={"a": {"type": "integer"}}, required=["a"]),
+                {"properties": {"a": {"minimum": 5}}},
+            ]
+        },
         [{"a": 5}],
         [{"a": 4}, {}],
     ),
     "anyOf": Row({"anyOf": [{"type": "integer"}, {"type": "string", "minLength": 2}]}, [1, "ab"], ["a", None]),
-    "anyOf with siblings": Row({"type": "string", "anyOf": [{"maxLength": 1}, {"minLength": 3}]}, ["a", "abc"], ["ab", 1]),
+    "anyOf with siblings": Row(
+        {"type": "string", "anyOf": [{"maxLength": 1}, {"minLength": 3}]}, ["a", "abc"], ["ab", 1]
+    ),
     "anyOf over what is checked": Row(
         {"anyOf": [typed("array", uniqueItems=True), {"type": "integer"}]}, [[1, 2], 1], [[1, 1]], by_checks=True
     ),
     "oneOf of types": Row({"oneOf": [{"type": "integer"}, {"type": "string"}]}, [1, "a"], [None]),
     "oneOf by a tag": Row(
-        {"oneOf": [typed("object", properties={"k": {"const": c}, c: {"type": "integer"}}, required=["k", c]) for c in "ab"]},
+        {
+            "oneOf": [
+                typed("object", properties={"k": {"const": c}, c: {"type": "integer"}}, required=["k", c]) for c in "ab"
+            ]
+        },
         [{"k": "a", "a": 1}, {"k": "b", "b": 1}],
         [{"k": "a"}, {"k": "c", "a": 1}, {"k": "b", "a": 1}],
     ),
     "oneOf by presence": Row(
-        closed(a={}, b={}) | {"oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, [{"a": 1}, {"b": 1}], [{}, {"a": 1, "b": 2}]
+        closed(a={}, b={}) | {"oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        [{"a": 1}, {"b": 1}],
+        [{}, {"a": 1, "b": 2}],
     ),
     "oneOf that overlaps": Row(
-        {"oneOf": [{"type": "number", "multipleOf": 2}, {"type": "number", "multipleOf": 3}]}, [2, 3, 4], [6, 12, 5], by_checks=True
+        {"oneOf": [{"type": "number", "multipleOf": 2}, {"type": "number", "multipleOf": 3}]},
+        [2, 3, 4],
+        [6, 12, 5],
+        by_checks=True,
     ),
     "not": Row({"not": {"type": "string", "minLength": 2}}, [1, "a"], ["ab"], by_checks=True),
     "not a type": Row({"not": {"type": ["string", "null"]}}, [1, [], {}], ["", None]),
-    "not required": Row(closed(a={}, b={}) | {"not": {"required": ["a"]}}, [{}, {"b": 1}], [{"a": 1}, {"a": 1, "b": 1}]),
+    "not required": Row(
+        closed(a={}, b={}) | {"not": {"required": ["a"]}}, [{}, {"b": 1}], [{"a": 1}, {"a": 1, "b": 1}]
+    ),
     "if": Row(
         {"if": {"type": "string"}, "then": {"minLength": 2}, "else": {"type": "integer"}}, ["ab", 1], ["a", None, 1.5]
     ),
@@ -153,22 +189,42 @@ ROWS = {
     "$ref": Row({"$defs": {"a": {"type": "integer"}}, "items": {"$ref": "#/$defs/a"}}, [[1]], [["x"]]),
     "$ref with siblings": Row({"$defs": {"a": {"type": "integer"}}, "$ref": "#/$defs/a", "minimum": 3}, [3], [2, "x"]),
     "$ref in draft 7": Row(
-        {"$schema": DRAFT7, "definitions": {"a": {"type": "integer"}}, "items": {"$ref": "#/definitions/a", "minimum": 3}}, [[2]], [["x"]]
+        {
+            "$schema": DRAFT7,
+            "definitions": {"a": {"type": "integer"}},
+            "items": {"$ref": "#/definitions/a", "minimum": 3},
+        },
+        [[2]],
+        [["x"]],
     ),
-    "$ref by anchor": Row({"$defs": {"a": {"$anchor": "x", "type": "integer"}}, "items": {"$ref": "#x"}}, [[1]], [["a"]]),
+    "$ref by anchor": Row(
+        {"$defs": {"a": {"$anchor": "x", "type": "integer"}}, "items": {"$ref": "#x"}}, [[1]], [["a"]]
+    ),
     "$ref by $id": Row(
-        {"$id": "https://x.test/s", "$defs": {"a": {"$id": "t", "type": "integer"}}, "items": {"$ref": "t"}}, [[1]], [["a"]]
+        {"$id": "https://x.test/s", "$defs": {"a": {"$id": "t", "type": "integer"}}, "items": {"$ref": "t"}},
+        [[1]],
+        [["a"]],
     ),
-    "$ref to a pointer with escapes": Row({"$defs": {"a/b~c d": {"type": "integer"}}, "items": {"$ref": "#/$defs/a~1b~0c%20d"}}, [[1]], [["a"]]),
+    "$ref to a pointer with escapes": Row(
+        {"$defs": {"a/b~c d": {"type": "integer"}}, "items": {"$ref": "#/$defs/a~1b~0c%20d"}}, [[1]], [["a"]]
+    ),
     "$ref to a metaschema": Row({"$ref": DRAFT7}, [{"type": "object"}, True], [{"type": 1}, 5], by_checks=True),
     "tree": Row(TREE, [{"v": 1}, {"v": 1, "next": {"v": 2}}], [{}, {"v": 1, "next": {}}]),
     "$dynamicRef": Row(
-        {"$dynamicAnchor": "n", "type": "object", "properties": {"c": {"$dynamicRef": "#n"}}, "additionalProperties": False},
+        {
+            "$dynamicAnchor": "n",
+            "type": "object",
+            "properties": {"c": {"$dynamicRef": "#n"}},
+            "additionalProperties": False,
+        },
         [{"c": {"c": {}}}],
         [{"c": {"c": {"d": 1}}}],
     ),
     "unevaluatedProperties": Row(
-        {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False}, [{"a": 1}, 3], [{"b": 1}], by_checks=True
+        {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False},
+        [{"a": 1}, 3],
+        [{"b": 1}],
+        by_checks=True,
     ),
     "unevaluatedItems": Row({"prefixItems": [{}], "unevaluatedItems": False}, [[1]], [[1, 2]], by_checks=True),
     "false somewhere": Row(typed("object", properties={"a": False, "b": {}}), [{"b": 1}], [{"a": 1}, {"a": 1, "b": 1}]),
@@ -191,7 +247,12 @@ def test_what_a_grammar_can_say_is_not_left_to_checks(name: str) -> None:
 
 
 def test_an_escaped_character_counts_as_one() -> None:
-    assert verdicts(typed("string", minLength=2, maxLength=2), ["a\n", '""', "\t\u0001", "\n"]) == [True, True, True, False]
+    assert verdicts(typed("string", minLength=2, maxLength=2), ["a\n", '""', "\t\u0001", "\n"]) == [
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_keywords_that_are_enforced_are_named() -> None:
@@ -234,13 +295,17 @@ def test_xgrammar_alone_drops_lengths_beside_a_pattern() -> None:
         ({"items": {"$ref": "#/$defs/none"}}, "$ref", "/items/$ref"),
         ({"items": {"$ref": "https://x.test/other.json"}}, "$ref", "/items/$ref"),
         ({"$ref": "#"}, "$ref", "/$ref"),
-        ({"$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, "$ref", None),
+        (
+            {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+            "$ref",
+            None,
+        ),
         ({"$schema": "http://json-schema.org/draft-03/schema#"}, "$schema", ""),
         ({"type": "string", "pattern": "^(?=(a+)+$)"}, "pattern", "/pattern"),
     ],
 )
 def test_a_refusal_names_keyword_and_pointer(schema: Any, keyword: str, pointer: str | None) -> None:
-    with pytest.raises(ConstraintError, match=r".") as error:
+    with pytest.raises(ConstraintError, match=r"\w") as error:
         compiled(schema)
     assert error.value.refused[0].keyword == keyword
     assert pointer is None or error.value.refused[0].pointer == pointer
@@ -254,7 +319,9 @@ def test_without_strict_what_cannot_be_enforced_is_relaxed_and_said() -> None:
     assert verdicts(schema, [["anything"], [1, 2]], strict=False) == [True, False]
 
 
-@pytest.mark.parametrize("schema", [False, {"allOf": [False]}, {"enum": []}, {"type": "integer", "minimum": 2, "maximum": 1}])
+@pytest.mark.parametrize(
+    "schema", [False, {"allOf": [False]}, {"enum": []}, {"type": "integer", "minimum": 2, "maximum": 1}]
+)
 def test_a_schema_without_any_value_is_refused(schema: Any) -> None:
-    with pytest.raises(ConstraintError, match="no value|allows no"):
+    with pytest.raises(ConstraintError, match=r"no value|allows no"):
         compiled(schema)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +40,14 @@ def test_every_example_is_run_here_or_by_the_readmes_tests() -> None:
     here = Path(__file__).read_text()
     names = {path.stem for path in EXAMPLES.glob("*.py")} - {"shared_document"}
     assert {name for name in names if f'"{name}"' not in here} == set()
+
+
+@pytest.mark.usefixtures("smollm2_path")
+def test_an_example_runs_as_a_script() -> None:
+    command = [sys.executable, str(EXAMPLES / "few_shot_select.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 4
 
 
 def test_few_shot_select(run: Run) -> None:

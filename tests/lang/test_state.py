@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -455,6 +456,46 @@ async def test_cancelling_arun_aborts_the_requests(scripted: Any, kind: str) -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.to_thread(wait_until, lambda: scripted.aborted == 1)
+
+
+# --- programs within programs, threads within programs -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_programs_may_run_programs_and_read_in_threads_of_their_own(scripted: Any, stream: bool) -> None:
+    @sgl.function
+    def inner(s: ProgramState, outer: ProgramState) -> str:
+        s += outer.text() + sgl.gen("y")
+        with pytest.raises(UnknownVariable):
+            outer["z"]
+        return s["y"] + outer["x"]
+
+    @sgl.function
+    def program(s: ProgramState) -> list[str]:
+        s += "ab" + sgl.gen("x")
+        forks = s.fork(3)
+        forks += "c" + sgl.gen("z")
+        with ThreadPoolExecutor(3) as threads:
+            read = list(threads.map(lambda fork: fork["z"] + fork.text(), forks))
+        return [inner.run(s).ret_value, *read]
+
+    state = program.run(stream=stream)
+    assert state.text() == "ab<2>"
+    assert state.ret_value == ["<5><2>", *["<6>ab<2>c<6>"] * 3]
+
+
+def test_many_small_programs_cost_little(scripted: Any) -> None:
+    """Well under the time that a model takes for a token."""
+
+    @sgl.function
+    def program(s: ProgramState, number: int) -> None:
+        s += f"{number}" + sgl.gen("a")
+        s.fork(2).join()
+        s += sgl.gen("b")
+
+    started = time.perf_counter()
+    assert len(program.run_batch([(i,) for i in range(300)])) == 300
+    assert (time.perf_counter() - started) / 600 < 0.02
 
 
 # --- batches and streams -------------------------------------------------------------------------------------------

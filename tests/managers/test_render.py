@@ -37,7 +37,8 @@ def test_a_rendering_has_control_tokens_only_where_the_template_puts_them(
     assert rendering.text == "<|start|>user\nthe <|end|><|end|><|start|>assistant\nthe<|end|><|start|>"
     assert engine.render(CHAT, add_generation_prompt=False).prompt[-1] == [end]
     assert engine.render(CHAT, continue_final_message=True).prompt[-1] == "assistant\nthe"
-    assert end in engine.render(CHAT, allow_control_tokens=True).prompt[2]
+    allowed = engine.render(CHAT, add_generation_prompt=True, allow_control_tokens=True)
+    assert allowed.prompt[2] == [end, end, start]
 
 
 def test_a_rendering_is_a_prompt_with_the_conversations_own_tokens(engine: Engine) -> None:

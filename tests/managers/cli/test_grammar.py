@@ -20,7 +20,16 @@ SCHEMA = {
     "required": ["hex"],
     "additionalProperties": False,
 }
-ENFORCED = ["additionalProperties", "maxLength", "minLength", "pattern", "properties", "required", "type", "uniqueItems"]
+ENFORCED = [
+    "additionalProperties",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "properties",
+    "required",
+    "type",
+    "uniqueItems",
+]
 
 
 @pytest.fixture
@@ -113,5 +122,5 @@ def test_files_that_make_no_sense(name, body, documents, reason, write, capsys) 
 
 
 def test_a_missing_file(tmp_path: Path, capsys) -> None:
-    assert main(["grammar", str(tmp_path / "none.json")]) == 1
-    assert "none.json" in capsys.readouterr().err
+    assert main(["grammar", str(tmp_path / "none.json")]) == 2
+    assert "none.json cannot be read: No such file" in capsys.readouterr().err
