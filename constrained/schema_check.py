@@ -8,6 +8,7 @@ holds the measurements.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from .spec import Constraint, ConstraintError, Unenforced
 from .validation import Validation
 
 Json = Any
+
+_EMPTY = re.compile(r"nsatisfiable[\s\S]*while processing \S*#/\$defs/(\S+)")
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,41 @@ def check_schema(constraint: Constraint, attempt: Callable[[str], str]) -> Check
         if grammar in tried:
             continue
         tried.add(grammar)
-        complaint = attempt(grammar)
+        grammar, complaint = _attempt_without_empty(grammar, attempt)
         if not complaint:
             return Checked(grammar, checks_text(normal, lowered), sorted(normal.keywords), normal.notes)
     if "nsatisfiable" in complaint:
         raise ConstraintError(f"no value satisfies the schema: {_first_line(complaint)}")
     raise ConstraintError(f"the schema cannot be compiled: {_first_line(complaint)}")
+
+
+def _attempt_without_empty(grammar: str, attempt: Callable[[str], str]) -> tuple[str, str]:
+    """Try a schema; where the engine finds that a definition allows nothing, try it with `false` in its place.
+
+    The engine refuses such a schema as a whole, although nothing may need the definition.
+    """
+    while True:
+        complaint = attempt(grammar)
+        found = _EMPTY.search(complaint)
+        schema = json.loads(grammar) if found else None
+        if not found or not isinstance(schema, dict) or found[1] not in schema.get("$defs", {}):
+            return grammar, complaint
+        del schema["$defs"][found[1]]
+        schema = _with_false(schema, f"#/$defs/{found[1]}")
+        if schema is False:
+            return grammar, complaint
+        grammar = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+
+
+def _with_false(part: Json, reference: str) -> Json:
+    """A schema with `false` where it refers to `reference`."""
+    if isinstance(part, list):
+        return [_with_false(each, reference) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if part.get("$ref") == reference:
+        return False
+    return {name: each if name in ("enum", "const") else _with_false(each, reference) for name, each in part.items()}
 
 
 def _candidates(constraint: Constraint, normal: Normal, validation: Validation) -> Iterator[Lowered]:

@@ -13,10 +13,11 @@ from typing import Any
 from .patterns import to_engine
 from .schema_disjoint import Disjointness
 from .schema_logic import Logic
+from .schema_names import evaluated_names, names_pattern
 from .schema_normal import TYPES, Normal, parts
 from .schema_scalars import lower_number, lower_string, pattern_fits
 from .schema_sharing import share_leaves
-from .validation import Validation
+from .validation import Validation, matcher
 
 Json = Any
 
@@ -179,9 +180,12 @@ class _Lowering:
             self._strings(view, node, out, extra, only_type=kinds == {"string"})
         if kinds & {"integer", "number"}:
             self._numbers(view, node, out, kinds & {"integer", "number"} if "type" in view else set())
+        extra += self._unevaluated(view, node)
         extra += self._logic.extra(view, node, lambda keyword: self._leave(node, keyword), self._effort.logic)
+        if extra and "allOf" in out:  # what is added comes last, so that the schema's own order of properties stays
+            return {"allOf": [out, *extra]}
         if extra:
-            out["allOf"] = [*out.pop("allOf", []), *extra]  # last, so that the schema's own order of properties stays
+            out["allOf"] = extra
         return out
 
     def _simple(self, view: dict[str, Json]) -> dict[str, Json]:
@@ -273,12 +277,37 @@ class _Lowering:
                 out["minProperties"] = view["minProperties"]
             if not (self._effort.counts and closed):
                 self._leave(node, "minProperties")  # the engine counts a name that comes twice as two
-        if "propertyNames" in view and view["propertyNames"] is not True:
+        if "propertyNames" in view:
+            self._property_names(view, node, out)
+
+    def _property_names(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json]) -> None:
+        """Names that a pattern describes are pattern properties; whatever else is said of names is left to checks."""
+        names = view["propertyNames"]
+        pattern = names_pattern(names)
+        may = self._effort.pattern_properties and self._effort.patterns and "patternProperties" not in view
+        if pattern is None or not may or not pattern_fits(pattern):
             self._leave(node, "propertyNames")
-            if view["propertyNames"] is False:
-                out["additionalProperties"] = False
-        if "unevaluatedProperties" in view and view["unevaluatedProperties"] is not True:
+            return
+        rest = out.pop("additionalProperties", True)
+        out["additionalProperties"] = False
+        if rest is not False:
+            out["patternProperties"] = {to_engine(pattern): rest}
+        declared = out.get("properties", {})
+        found = matcher(pattern)
+        out["properties"] = {name: part if found(name) else False for name, part in declared.items()}
+
+    def _unevaluated(self, view: dict[str, Json], node: dict[str, Json]) -> list[Json]:
+        """A schema that allows no more names than unevaluatedProperties does, to stand beside the rest."""
+        if "unevaluatedProperties" not in view:
+            return []
+        found = evaluated_names(self._normal, node) if view["unevaluatedProperties"] is False else None
+        if found is None or not self._effort.logic:
             self._leave(node, "unevaluatedProperties")
+            return []
+        names, always = found
+        if not always:
+            self._leave(node, "unevaluatedProperties")
+        return [{"properties": names, "additionalProperties": False}]
 
     def _pattern_properties(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json]) -> bool:
         """Whether all of them are in the grammar."""

@@ -22,7 +22,7 @@ MAX_COUNT = (1 << 53) - 1
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 _SILENT = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "readOnly", "writeOnly"}
-_SILENT |= {"deprecated", "contentMediaType", "contentEncoding", "contentSchema", "$anchor", "$dynamicAnchor", "$defs"}
+_SILENT |= {"deprecated", "$anchor", "$dynamicAnchor", "$defs"}
 _SILENT |= {"definitions", "id", "$vocabulary", "$recursiveAnchor"}
 _COUNTS = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains"}
 _COUNTS |= {"maxContains"}
@@ -144,6 +144,9 @@ class _Normaliser:
 
     def _keyword(self, keyword: str, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
         if keyword in _SILENT:
+            return
+        if keyword.startswith("content"):
+            self._note(keyword, place.at(keyword), "what a string contains is not looked at: an annotation")
             return
         handler = _MORE.get(keyword)
         if handler is None and keyword not in _COUNTS | _NUMBERS | _SCHEMA | _SCHEMAS | _SCHEMA_MAPS:

@@ -39,7 +39,7 @@ class Order:
         if isinstance(value, list):
             views = list(self._views(parts, value))
             return f"[{','.join(self._text(_items(views, i), each) for i, each in enumerate(value))}]"
-        return _scalar(value)
+        return _scalar(value).replace("\x7f", "\\u007f")  # as the engine writes it
 
     def _views(self, parts: list[Json], value: Json) -> Iterator[dict[str, Json]]:
         """The schema objects that apply to this value, in the order in which the grammar merges them."""
@@ -48,7 +48,7 @@ class Order:
                 continue
             own: dict[str, Json] = {}
             for keyword, content in part.items():
-                if keyword in ("$ref", "allOf", "anyOf", "oneOf", "then", "else", "dependentSchemas"):
+                if keyword in ("$ref", "allOf", "anyOf", "oneOf"):
                     if own:
                         yield own
                         own = {}
@@ -57,6 +57,9 @@ class Order:
                     own[keyword] = content
             if own:
                 yield own
+            for keyword in ("dependentSchemas", "then", "else"):
+                if keyword in part:
+                    yield from self._views(self._applying(part, keyword, value), value)
 
     def _applying(self, part: dict[str, Json], keyword: str, value: Json) -> list[Json]:
         content = part[keyword]
@@ -69,7 +72,7 @@ class Order:
                 return [content] if self._validation.is_valid(part["if"], value) == (keyword == "then") else []
             case "dependentSchemas":
                 there = {name: each for name, each in content.items() if isinstance(value, dict) and name in value}
-                return [part for name, each in there.items() for part in ({"required": [name]}, each)]
+                return [part for name, each in there.items() for part in ({"dependentRequired": {name: []}}, each)]
         return content
 
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Any
 
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.validators import extend
 
 from .formats import FORMAT_CHECKS, FORMAT_LENGTHS, FORMATS
 from .patterns import PatternError, to_engine, to_python
 
 Json = Any
+MAX_REFERENCES = 10_000  # that one validation follows; schemas that refer to each other can ask for any number
 END = 256  # the id of the end token of the tokenizer that reads bytes
 
 
@@ -21,12 +22,16 @@ class Validation:
     """Values against the parts of one normalised schema."""
 
     def __init__(self, schema: Json) -> None:
-        self._validator = _Validator(schema)
+        self._work = _Work()
+        self._validator = _Validator(schema, format_checker=self._work)
 
     def error(self, part: Json, value: Json) -> ValidationError | None:
         """The first thing wrong with `value` as an instance of `part`, a part of the schema."""
+        self._work.references = 0
         try:
             return next(self._validator.descend(value, part), None)
+        except _TooMuchWork:
+            return ValidationError("it takes too much work to be checked", validator="$ref")
         except RecursionError:
             return ValidationError("it is nested too deep to be checked", validator="depth")
         except OverflowError:
@@ -34,6 +39,16 @@ class Validation:
 
     def is_valid(self, part: Json, value: Json) -> bool:
         return self.error(part, value) is None
+
+
+class _TooMuchWork(Exception):
+    """A validation follows more references than it may."""
+
+
+class _Work(FormatChecker):
+    """Counts the work of one validation. It travels as the format checker, which validators hand to each other."""
+
+    references = 0
 
 
 @lru_cache(maxsize=2000)
@@ -103,6 +118,13 @@ def has_format(name: str, text: str) -> bool:
     return name not in FORMAT_CHECKS or FORMAT_CHECKS[name](text)
 
 
+def _ref(validator: Any, reference: str, value: Json, schema: Json) -> Iterator[ValidationError]:
+    validator.format_checker.references += 1
+    if validator.format_checker.references > MAX_REFERENCES:
+        raise _TooMuchWork
+    yield from _FOLLOW(validator, reference, value, schema)
+
+
 def _pattern(validator: Any, pattern: str, value: Json, schema: Json) -> Iterator[ValidationError]:
     if isinstance(value, str) and not matcher(pattern)(value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
@@ -129,9 +151,11 @@ def _additional_properties(validator: Any, part: Json, value: Json, schema: Json
                 yield from validator.descend(each, part, path=name)
 
 
+_FOLLOW: Any = Draft202012Validator.VALIDATORS["$ref"]
 _Validator = extend(
     Draft202012Validator,
     {
+        "$ref": _ref,
         "pattern": _pattern,
         "format": _format,
         "patternProperties": _pattern_properties,

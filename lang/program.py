@@ -243,7 +243,7 @@ def _run_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
         raise
     finally:
         inside.reset(token)
-    state._end()
+    run.finish()
 
 
 async def _arun_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
@@ -257,7 +257,7 @@ async def _arun_body(run: Run, call: Callable[[], Any], state: ProgramState) -> 
         raise
     finally:
         inside.reset(token)
-    state._end()
+    run.finish()
 
 
 def _run_quietly(run: Run, call: Callable[[], Any], state: ProgramState) -> None:

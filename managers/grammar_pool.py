@@ -14,7 +14,7 @@ import msgspec
 
 from ..constrained.spec import Constraint
 from ..runtime.errors import SapwoodError
-from .grammar_wire import HEADER_BYTES, Done, FromCompiler, Job, Setup, Started, frame, length_of
+from .grammar_wire import HEADER_BYTES, Done, FromCompiler, Job, Setup, frame, length_of
 from .logs import logger
 
 log = logger("grammar")
@@ -70,8 +70,8 @@ class Compiler:
         try:
             async with asyncio.timeout(START_SECONDS):
                 answer = await compiler._ask(setup)
-            if not isinstance(answer, Started):
-                raise CompilerDied
+            if isinstance(answer, Done):
+                raise CompilerFailed(f"The grammar compiler cannot be started: {answer.failed}.")
         except BaseException as error:
             await compiler.end()
             if isinstance(error, TimeoutError | CompilerDied):

@@ -18,6 +18,7 @@ import datetime
 import json
 import os
 import platform
+import signal
 import socket
 import statistics
 import subprocess
@@ -86,8 +87,8 @@ def llama_served(program: Path, model: Path) -> Iterator[str]:
         _await_health(url, process)
         yield url
     finally:
-        process.terminate()
-        process.wait(20)
+        process.kill()
+        process.wait()
 
 
 def _await_health(url: str, process: subprocess.Popen[bytes]) -> None:
@@ -112,6 +113,14 @@ def table(ours: list[dict[str, float]], peers: list[dict[str, float]], workloads
     return "\n".join(lines)
 
 
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--driver", type=Path, required=True)
@@ -122,6 +131,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="workloads, such as W1,W4 (default: all)")
     parser.add_argument("--scale", type=float, default=1.0, help="of the workloads (default: 1.0)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that no server stays behind
     wanted = options.only.split(",") if options.only else [workload.name for workload in WORKLOADS]
     workloads = [workload for workload in WORKLOADS if any(workload.name.startswith(name) for name in wanted)]
     if not workloads:
@@ -138,7 +148,7 @@ def main() -> None:
             with llama_served(options.llama_server, hub.resolve("smollm2")) as url:
                 peers.append(drive(options.driver, url, workloads, options.scale))
         print(f"round {number + 1}, peer: {peers[-1]}", flush=True)
-    print(f"\n{datetime.date.today()}, {platform.machine()}, {os.cpu_count()} cores, medians of {options.rounds}\n")
+    print(f"\n{datetime.date.today()}, {_processor()}, {os.cpu_count()} cores, medians of {options.rounds}\n")
     print(table(ours, peers, workloads))
 
 

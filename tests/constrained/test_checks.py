@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ def test_a_number_at_the_root_closes_with_the_text() -> None:
 
 
 def test_names_are_checked_as_they_come() -> None:
-    checks = checker({"propertyNames": {"pattern": "^[a-c]+$"}})
+    checks = checker({"propertyNames": {"not": {"pattern": "[^a-c]"}}})
     assert checks.push(b'{"ab":{"z":1},"c')
     assert checks.held_from == 14
     assert not checks.push(b'd"')
@@ -150,3 +151,15 @@ def test_spans_in_free_text_are_checked_too() -> None:
 @pytest.mark.parametrize("schema", [UNIQUE, ODD, BOTH])
 def test_its_text_is_the_same_every_time(schema: Any) -> None:
     assert compiled(schema).checks == compiled(json.loads(json.dumps(schema))).checks
+
+
+def test_a_check_that_takes_too_much_work_fails_soon() -> None:
+    """Each definition asks twice for the next one; a validator that does not count would never come back."""
+    doubling = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
+    schema = {"items": {"not": {"$ref": "#/$defs/d0"}}, "$defs": {**doubling, "d40": {"minimum": 5}}}
+    checks = checker(schema)
+    began = time.perf_counter()
+    assert not checks.push(b"[1,")
+    assert "too much work" in checks.reason
+    assert checks.push(b"[7,") is False
+    assert time.perf_counter() - began < 5

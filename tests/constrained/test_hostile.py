@@ -32,6 +32,9 @@ DOUBLING = {
     f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"type": "array", "items": {"$ref": f"#/$defs/d{i + 1}"}}]}
     for i in range(30)
 }
+SPREAD = {
+    f"a{i}": {"oneOf": [{"$ref": f"#/$defs/a{i + 1}"}, *({"const": f"{i}{j}"} for j in range(20))]} for i in range(8)
+}
 DOUBLED = {"$ref": "#/$defs/d0", "$defs": {**DOUBLING, "d30": {"type": "integer"}}}
 ENDLESS = {
     "$ref": "#/$defs/n",
@@ -96,6 +99,12 @@ COMPILED: dict[str, tuple[Kind, str, list[str], list[str]]] = {
     "10,000 characters": ("json_schema", schema(type="string", minLength=10_000), [f'"{"a" * 10_000}"'], ['"a"']),
     "2,000 values": ("json_schema", schema(enum=[f"v{i}" for i in range(2000)]), ['"v77"'], ['"x"']),
     "references that double": ("json_schema", json.dumps(DOUBLED), ["5"], ['"x"']),
+    "alternatives of alternatives": (
+        "json_schema",
+        json.dumps({"$ref": "#/$defs/a0", "$defs": {**SPREAD, "a8": {"type": "integer"}}}),
+        ["5"],
+        ['"x"'],
+    ),
     "endless": (
         "json_schema",
         json.dumps(ENDLESS),

@@ -75,7 +75,20 @@ ROWS = {
         [{"ab": 1}, {"ab": "x"}],
         by_checks=True,
     ),
-    "propertyNames": Row({"propertyNames": {"maxLength": 2}}, [{"ab": 1}, 5], [{"abc": 1}], by_checks=True),
+    "propertyNames": Row({"propertyNames": {"maxLength": 2}}, [{"ab": 1}, {"a\n": 1}, 5], [{"abc": 1}]),
+    "propertyNames of a list": Row(
+        typed("object", propertyNames={"enum": ["a.b", "c"]}, properties={"c": {"type": "integer"}, "d": {}}),
+        [{"a.b": "x", "c": 1}],
+        [{"axb": 1}, {"c": "x"}, {"d": 1}],
+    ),
+    "propertyNames by a pattern": Row(
+        typed("object", propertyNames={"pattern": "^x"}, additionalProperties={"type": "integer"}, required=["x1"]),
+        [{"x1": 1, "x2": 2}],
+        [{"x2": 1}, {"x1": "1"}, {"x1": 1, "a": 1}],
+    ),
+    "propertyNames that no pattern says": Row(
+        {"propertyNames": {"not": {"const": "a"}}}, [{"b": 1}], [{"a": 1}, {"b": 1, "a": 2}], by_checks=True
+    ),
     "minProperties": Row(typed("object", minProperties=2), [{"a": 1, "b": 2}], [{}, {"a": 1}], by_checks=True),
     "maxProperties": Row(typed("object", maxProperties=1), [{}, {"a": 1}], [{"a": 1, "b": 2}]),
     "dependentRequired": Row(
@@ -223,11 +236,34 @@ ROWS = {
     "unevaluatedProperties": Row(
         {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False},
         [{"a": 1}, 3],
-        [{"b": 1}],
+        [{"b": 1}, {"a": 1, "b": 1}],
+    ),
+    "unevaluatedProperties after anyOf": Row(
+        {"anyOf": [typed("object", properties={"a": {}}, required=["a"]), {"properties": {"b": {}}, "required": ["b"]}]}
+        | {"unevaluatedProperties": False},
+        [{"a": 1, "b": 1}, {"b": 1}, {"a": 1}],
+        [{"a": 1, "c": 1}, {}],
+        by_checks=True,
+    ),
+    "unevaluatedProperties with a schema": Row(
+        {"properties": {"a": {}}, "unevaluatedProperties": {"type": "integer"}},
+        [{"a": "x", "b": 1}],
+        [{"a": 1, "b": "x"}],
         by_checks=True,
     ),
     "unevaluatedItems": Row({"prefixItems": [{}], "unevaluatedItems": False}, [[1]], [[1, 2]], by_checks=True),
     "false somewhere": Row(typed("object", properties={"a": False, "b": {}}), [{"b": 1}], [{"a": 1}, {"a": 1, "b": 1}]),
+    "a definition without any value": Row(
+        {"properties": {"a": {"$ref": "#/$defs/p"}, "b": {"anyOf": [{"$ref": "#/$defs/q"}, {"type": "null"}]}}}
+        | {
+            "$defs": {
+                "p": False,
+                "q": {"type": "object", "required": ["x"], "properties": {"x": {"$ref": "#/$defs/p"}}},
+            }
+        },
+        [{}, {"b": None}],
+        [{"a": 1}, {"b": {"x": 1}}],
+    ),
     "anything": Row(True, [1, "a", [1, {"b": None}], {}], []),
 }
 

@@ -278,6 +278,13 @@ async def test_xgrammar_is_imported_when_it_is_first_named_and_not_on_the_constr
     assert len(real.pids) == 1
 
 
+async def test_the_real_compiler_says_why_it_cannot_start(tmp_path: Path) -> None:
+    service = GrammarService(tmp_path / "nowhere")
+    with pytest.raises(CompilerFailed, match="nowhere"):
+        await service.compile(Constraint("json_object"))
+    await service.close()
+
+
 async def test_the_real_compiler_may_not_take_all_memory(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar_service, "MEMORY_BYTES", 2**22)
     service = GrammarService(tiny_model)
