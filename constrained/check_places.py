@@ -34,7 +34,9 @@ def checks_text(normal: Normal, lowered: Lowered) -> str:
     marks = _marks(normal, lowered)
     if not marks:
         return ""
-    return json.dumps({"schema": normal.schema, "checked": marks}, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(
+        {"draft": normal.draft, "schema": normal.schema, "checked": marks}, separators=(",", ":"), ensure_ascii=False
+    )
 
 
 def _marks(normal: Normal, lowered: Lowered) -> list[Json]:
@@ -95,7 +97,7 @@ class Places:
 
     def __init__(self, checks: Json) -> None:
         self._schema = checks["schema"]
-        self._validation = Validation(self._schema)
+        self._validation = Validation(self._schema, checks["draft"])
         self._places: dict[int, Place] = {}
         self._marked: dict[int, tuple[str, set[str]]] = {}
         for path, pointer, keywords in checks["checked"]:

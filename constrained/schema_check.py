@@ -47,7 +47,7 @@ def check_schema(constraint: Constraint, attempt: Callable[[str], str]) -> Check
     text = constraint.body if constraint.kind == "json_schema" else '{"type":"object"}'
     normal = normalise(parse_json(text, "the schema"), constraint.strict)
     _refuse_loops(normal)
-    validation = Validation(normal.schema)
+    validation = Validation(normal.schema, normal.draft)
     complaint, tried = "", set()
     for lowered in _candidates(constraint, normal, validation):
         grammar = json.dumps(lowered.grammar, separators=(",", ":"), ensure_ascii=False)

@@ -75,6 +75,8 @@ class _Lowering:
         self._leave(node, view.keys() - read.keys())
         match kind:
             case "integer":
+                if self._normal.draft == 4:
+                    self._leave(node, {"type"})  # xgrammar takes 1.0 for an integer
                 for bound, whole in (("minimum", math.ceil), ("maximum", math.floor)):
                     if bound in read:
                         read[bound] = whole(read[bound])

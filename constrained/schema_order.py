@@ -22,7 +22,7 @@ class Order:
 
     def __init__(self, normal: Normal) -> None:
         self._normal = normal
-        self._validation = Validation(normal.schema)
+        self._validation = Validation(normal.schema, normal.draft)
 
     def texts(self, document: Json) -> list[str]:
         """The document; where 1.0 is an integer (from draft 6 on), also with whole numbers written as such."""

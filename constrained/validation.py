@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Any
 
-from jsonschema import Draft202012Validator, FormatChecker, ValidationError
+from jsonschema import Draft4Validator, Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.validators import extend
 
 from .formats import FORMAT_CHECKS, FORMAT_LENGTHS, FORMATS
@@ -21,9 +21,10 @@ END = 256  # the id of the end token of the tokenizer that reads bytes
 class Validation:
     """Values against the parts of one normalised schema."""
 
-    def __init__(self, schema: Json) -> None:
+    def __init__(self, schema: Json, draft: int = 2020) -> None:
+        """draft: the one that the schema was written for; in draft 4, 1.0 is no integer."""
         self._work = _Work()
-        self._validator = _Validator(schema, format_checker=self._work)
+        self._validator = (_Validator4 if draft == 4 else _Validator)(schema, format_checker=self._work)
 
     def error(self, part: Json, value: Json) -> ValidationError | None:
         """The first thing wrong with `value` as an instance of `part`, a part of the schema."""
@@ -162,3 +163,4 @@ _Validator = extend(
         "additionalProperties": _additional_properties,
     },
 )
+_Validator4 = extend(_Validator, type_checker=Draft4Validator.TYPE_CHECKER)

@@ -46,6 +46,10 @@ def closed(**properties: Any) -> dict[str, Any]:
 
 ROWS = {
     "type": Row({"type": "integer"}, [0, -3], [1.5, "1", True, None]),
+    "integer in draft 4": Row(
+        {"$schema": DRAFT4, "type": "object", "properties": {"a": {"type": "integer"}}}, [{"a": 1}], [{"a": 1.0}]
+    ),
+    "integer": Row({"type": "object", "properties": {"a": {"type": "integer"}}}, [{"a": 1}, {"a": 1.0}], [{"a": 1.5}]),
     "type list": Row({"type": ["string", "null"]}, ["", None], [0, [], {}]),
     "const": Row({"const": {"a": [1, "x"]}}, [{"a": [1, "x"]}], [{"a": [1]}, {"a": [1, "y"]}]),
     "enum": Row({"enum": [1, "a", None, [2]]}, [1, "a", None, [2]], [2, "b", True, []]),
