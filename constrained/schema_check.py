@@ -23,6 +23,7 @@ from .validation import Validation
 
 Json = Any
 
+MAX_EMPTY = 20  # definitions without any value that are taken out of a schema
 _EMPTY = re.compile(r"nsatisfiable[\s\S]*while processing \S*#/\$defs/(\S+)")
 
 
@@ -69,9 +70,9 @@ def _attempt_without_empty(grammar: str, attempt: Callable[[str], str]) -> tuple
 
     The engine refuses such a schema as a whole, although nothing may need the definition.
     """
-    while True:
+    for tries_left in reversed(range(MAX_EMPTY + 1)):
         complaint = attempt(grammar)
-        found = _EMPTY.search(complaint)
+        found = _EMPTY.search(complaint) if tries_left else None
         schema = json.loads(grammar) if found else None
         if not found or not isinstance(schema, dict) or found[1] not in schema.get("$defs", {}):
             return grammar, complaint
@@ -80,6 +81,7 @@ def _attempt_without_empty(grammar: str, attempt: Callable[[str], str]) -> tuple
         if schema is False:
             return grammar, complaint
         grammar = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+    raise AssertionError("the last try returns")
 
 
 def _with_false(part: Json, reference: str) -> Json:
@@ -99,7 +101,7 @@ def _candidates(constraint: Constraint, normal: Normal, validation: Validation) 
         yield lower_for_xgrammar(normal, validation)
         return
     for effort in EFFORTS:
-        yield lower(normal, validation, constraint.max_string, effort)
+        yield lower(normal, validation, constraint.max_string, effort, extras=constraint.extra_properties)
 
 
 def _first_line(complaint: str) -> str:

@@ -66,13 +66,14 @@ class Lowered:
     branches: dict[int, list[Json]] = field(default_factory=dict)
 
 
-def lower(normal: Normal, validation: Validation, max_string: int, effort: Effort) -> Lowered:
-    """normal's patterns have been checked."""
-    return _Lowering(normal, validation, max_string, effort).run()
+def lower(normal: Normal, validation: Validation, max_string: int, effort: Effort, *, extras: bool = True) -> Lowered:
+    """normal's patterns have been checked. extras: objects may have properties that the schema leaves open."""
+    return _Lowering(normal, validation, max_string, effort, extras).run()
 
 
 class _Lowering:
-    def __init__(self, normal: Normal, validation: Validation, max_string: int, effort: Effort) -> None:
+    def __init__(self, normal: Normal, validation: Validation, max_string: int, effort: Effort, extras: bool) -> None:
+        self._extras = extras
         self._normal = normal
         self._validation = validation
         self._max_string = max_string
@@ -264,6 +265,8 @@ class _Lowering:
                 out["additionalProperties"] = rest
             else:
                 self._leave(node, "additionalProperties")
+        elif only and self._effort.bounds and not (self._merges or self._extras) and _can_be_closed(view):
+            out["additionalProperties"] = False
         elif only and self._bounding and "patternProperties" not in view:
             out["additionalProperties"] = self._any()
         closed = view.get("additionalProperties") is False and "patternProperties" not in view
@@ -372,3 +375,15 @@ def _says_nothing(keyword: str, value: Json) -> bool:
         case "uniqueItems":
             return value is False
     return False
+
+
+_SAYS_MORE = {
+    *("patternProperties", "minProperties", "propertyNames", "unevaluatedProperties", "dependentRequired"),
+    *("dependentSchemas", "allOf", "anyOf", "oneOf", "not", "if", "$ref"),
+}
+
+
+def _can_be_closed(view: dict[str, Json]) -> bool:
+    """Whether an object needs no property but those that are named, as far as its own keywords say."""
+    names = view.get("properties", {}).keys()
+    return bool(names) and names >= set(view.get("required", [])) and not view.keys() & _SAYS_MORE

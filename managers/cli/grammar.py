@@ -45,11 +45,11 @@ def grammar(arguments: argparse.Namespace) -> int:
 
 def _constraint(arguments: argparse.Namespace) -> Constraint:
     path = Path(arguments.file)
-    kind = arguments.kind or _SUFFIXES.get(path.suffix)
+    body = _read(path)
+    kind = arguments.kind or _SUFFIXES.get(path.suffix) or _kind_of(body)
     if kind is None:
         known = ", ".join(_SUFFIXES)
         raise InvalidRequest(f"{path.name} could be anything: say --schema, --regex or --ebnf (known without: {known})")
-    body = _read(path)
     return Constraint(
         _KINDS[kind],
         body.removesuffix("\n") if kind == "regex" else body,
@@ -58,6 +58,16 @@ def _constraint(arguments: argparse.Namespace) -> Constraint:
         max_string=arguments.max_string,
         engine=arguments.engine,
     )
+
+
+def _kind_of(body: str) -> str | None:
+    """What a text is that can hardly be anything else."""
+    if "::=" in body:
+        return "ebnf"
+    try:
+        return "schema" if isinstance(msgspec.json.decode(body), dict) else None
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
 
 
 def _documents(path: Path, kind: Kind) -> Iterator[str]:

@@ -57,7 +57,7 @@ class Gain:
             return finish, right
         request.held = min(guided.held, request.produced)
         if guided.failure:
-            return Finish("error", message=guided.failure), right
+            return Finish("error", message=guided.failure, fault="request"), right
         if guided.complete and taken == len(self.token_ids) and (finish is None or finish.reason == "length"):
             return Finish("stop"), right
         return finish, right

@@ -99,7 +99,7 @@ class Scheduler:
             return [request.chunk(Finish("error", message=text))]
         if self.waiting >= self._max_queue:
             text = f"the queue is full: {self._max_queue} requests are waiting already"
-            return [request.chunk(Finish("error", message=text, overloaded=True))]
+            return [request.chunk(Finish("error", message=text, fault="load"))]
         self._requests.setdefault(request.request_id, {})[request.index] = request
         if self._grammars.is_ready(request):
             self._queue.add(request)

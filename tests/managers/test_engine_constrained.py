@@ -67,6 +67,34 @@ def test_each_kind_of_constraint_holds(engine: Engine, fields: dict[str, Any], p
             assert re.fullmatch(pattern, answer.text, re.DOTALL), answer.text
 
 
+def test_open_objects_have_no_invented_properties_unless_wanted(engine: Engine) -> None:
+    inner = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {"q": {"enum": ["a", "b"]}, "in": inner}, "required": ["q", "in"]}
+    fields: dict[str, Any] = {"json_schema": schema, "max_tokens": 100, "temperature": 0.1, "n": 4, "seed": 1}
+    for completion in engine.generate(PROMPT, **fields).completions:
+        value = json.loads(completion.text)
+        assert (value.keys(), value["in"].keys() - {"n"}) == ({"q", "in"}, set())
+    wanted = engine.generate(PROMPT, **fields, extra_properties=True)
+    assert any(completion.finish_reason == "length" for completion in wanted.completions)
+
+
+@pytest.mark.parametrize(
+    "open_",
+    [
+        {"required": ["a", "b"]},
+        {"minProperties": 2},
+        {"patternProperties": {"^b": {"const": 1}}, "required": ["b"]},
+        {"additionalProperties": {"const": 1}, "required": ["b"]},
+        {"properties": {}, "required": ["b"]},
+    ],
+)
+def test_what_a_schema_wants_beside_its_named_properties_is_there(engine: Engine, open_: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"a": {"const": 1}}, **open_}
+    answer = engine.generate(PROMPT, json_schema=schema, max_tokens=200, seed=1, max_string=4)
+    if answer.finish_reason == "stop":
+        jsonschema.validate(json.loads(answer.text), schema)
+
+
 def test_a_stream_is_the_whole_and_says_what_was_relaxed_first(engine: Engine) -> None:
     schema = {**SCHEMA, "properties": {**SCHEMA["properties"], "name": {"type": "string", "format": "name-like"}}}
     fields: dict[str, Any] = {"json_schema": schema, "strict": False, "max_string": 9, "max_tokens": 80, "seed": 3}

@@ -93,8 +93,9 @@ def test_what_is_relaxed_is_said(write, capsys) -> None:
         ("r.txt", [], "[a-z]+\n", '"abc"\n"ab1"\n"abc\\n"\n', [True, False, False]),
         ("r.regex", [], "a|b", '"a"\n', [True]),
         ("g.gbnf", [], 'root ::= "(" root ")" | "x"\n', '"((x))"\n"(x"\n', [True, False]),
-        ("any", ["--ebnf"], 'root ::= "x"', '"x"\n', [True]),
-        ("any", ["--schema"], '{"type": "integer"}', "1\n1.5\n", [True, False]),
+        ("any", [], 'root ::= "x"', '"x"\n', [True]),
+        ("any", [], '{"type": "integer"}', "1\n1.5\n", [True, False]),
+        ("any", ["--schema"], "true", "1\n", [True]),
         ("x.json", ["--regex"], "1+", '"11"\n', [True]),
     ],
 )
