@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .patterns import to_engine
+from .patterns import to_engine, to_wide
 from .schema_disjoint import Disjointness
 from .schema_logic import Logic
 from .schema_names import evaluated_names, names_pattern
 from .schema_normal import TYPES, Normal, parts
 from .schema_scalars import lower_number, lower_string, pattern_fits
 from .schema_sharing import share_leaves
-from .validation import Validation, matcher
+from .validation import Validation, matcher, matcher_of_wide
 
 Json = Any
 
@@ -316,12 +316,32 @@ class _Lowering:
         """Whether all of them are in the grammar."""
         lowered = {}
         for pattern, part in view.get("patternProperties", {}).items():
-            if not (self._effort.pattern_properties and self._effort.patterns and pattern_fits(pattern)):
+            may = self._effort.pattern_properties and self._effort.patterns
+            if may and pattern_fits(pattern):
+                lowered[to_engine(pattern)] = self._definite(node, part)
+            elif may and self._names_are_checked(pattern, view, node):
+                lowered[to_wide(pattern)] = self._definite(node, part)
+            else:
                 self._leave(node, "patternProperties")
                 return False
-            lowered[to_engine(pattern)] = self._definite(node, part)
         if lowered:
             out["patternProperties"] = lowered
+        return True
+
+    def _names_are_checked(self, pattern: str, view: dict[str, Json], node: dict[str, Json]) -> bool:
+        """Whether the grammar may find more names than `pattern`, as names are checked one by one as they come.
+
+        It may where all other names are forbidden; the schema then gets a `propertyNames` that says the same.
+        """
+        declared = view.get("properties", {})
+        wide, exact = matcher_of_wide(pattern), matcher(pattern)
+        if view.get("additionalProperties") is not False or "propertyNames" in view:
+            return False
+        if any(wide(name) and not exact(name) for name in declared):
+            return False
+        patterns: list[Json] = [{"pattern": each} for each in view["patternProperties"]]
+        node["propertyNames"] = {"anyOf": [{"enum": list(declared)}, *patterns]}
+        self._leave(node, "propertyNames")
         return True
 
     def _arrays(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json], *, only: bool) -> None:

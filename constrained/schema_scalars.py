@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from .formats import FORMAT_CHECKS, FORMAT_LENGTHS, FORMATS
-from .patterns import PatternError, to_engine
+from .patterns import PatternError, to_engine, to_wide
 
 Json = Any
 
@@ -43,6 +43,8 @@ def lower_string(node: dict[str, Json], only_type: bool, max_string: int, patter
             regexes.append(("pattern", to_engine(node["pattern"])))
         else:
             found.left.add("pattern")
+            if patterns:
+                regexes.append(("pattern", to_wide(node["pattern"])))
     lengths = {keyword: node[keyword] for keyword in ("minLength", "maxLength") if keyword in node}
     if "format" in node:
         name = node["format"]

@@ -11,7 +11,7 @@ from jsonschema import Draft4Validator, Draft202012Validator, FormatChecker, Val
 from jsonschema.validators import extend
 
 from .formats import FORMAT_CHECKS, FORMAT_LENGTHS, FORMATS
-from .patterns import PatternError, to_engine, to_python
+from .patterns import PatternError, to_engine, to_python, to_wide
 
 Json = Any
 MAX_REFERENCES = 10_000  # that one validation follows; schemas that refer to each other can ask for any number
@@ -71,6 +71,11 @@ def matcher(pattern: str) -> Callable[[str], bool]:
             return False  # too long to be checked
 
     return search
+
+
+def matcher_of_wide(pattern: str) -> Callable[[str], bool]:
+    """Whether a text is found by what a grammar holds instead of a pattern that it cannot hold."""
+    return _automaton(to_wide(pattern))
 
 
 @lru_cache(maxsize=2000)

@@ -92,6 +92,14 @@ def test_names_are_checked_as_they_come() -> None:
     assert checks.push(b'b":1}')
 
 
+def test_names_under_a_pattern_that_no_grammar_can_say_are_checked_as_they_come() -> None:
+    properties = {"^(?!__)[a-z_]+$": {"type": "integer"}}
+    checks = checker({"type": "object", "patternProperties": properties, "additionalProperties": False})
+    assert checks.push(b'{"a":1,')
+    assert checks.held_from is None
+    assert not checks.push(b'"__a"')
+
+
 def test_going_back_forgets_what_came_after() -> None:
     checks = checker(UNIQUE)
     assert checks.push(b'{"t":[1,2,"abc"')

@@ -79,6 +79,13 @@ ROWS = {
         [{"ab": 1}, {"ab": "x"}],
         by_checks=True,
     ),
+    "patternProperties with look-ahead": Row(
+        typed("object", patternProperties={"^(?!__)[a-z_]+$": {"type": "integer"}}, properties={"A": {}})
+        | {"additionalProperties": False},
+        [{"a": 1, "b_": 2}, {"A": "x"}, {}],
+        [{"__a": 1}, {"a": "x"}, {"B": 1}, {"a": 1, "__": 2}],
+        by_checks=True,
+    ),
     "propertyNames": Row({"propertyNames": {"maxLength": 2}}, [{"ab": 1}, {"a\n": 1}, 5], [{"abc": 1}]),
     "propertyNames of a list": Row(
         typed("object", propertyNames={"enum": ["a.b", "c"]}, properties={"c": {"type": "integer"}, "d": {}}),
