@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from .pattern_classes import ANY, END, EXACT, NARROW, WIDE
+
 MAX_PATTERN = 20_000  # characters
 MAX_REPEAT = 65_535
 MAX_COPIES = 100_000  # of what is repeated by counts within counts
@@ -20,37 +22,6 @@ Target = Literal["engine", "wide", "whole", "python"]
 
 _META = set("\\.+*?()|[]{}^$#&-~")
 _CONTROL = {"f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_SPACE = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # in ECMA's \s and in Python's
-_ONLY_ECMA, _ONLY_PYTHON = r"\ufeff", r"\x1c-\x1f\x85"
-_END = chr(0x10FFFF)
-_PYTHON_SETS = {
-    "d": "0-9",
-    "D": rf"\x00-/:-{_END}",
-    "w": "A-Za-z0-9_",
-    "W": rf"\x00-/:-@\[-\^`{{-{_END}",
-    "s": _SPACE + _ONLY_ECMA,
-    "S": (
-        r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff"
-        rf"\u3001-\ufefe\uff00-{_END}"
-    ),
-}
-_NARROW = {
-    "d": "0-9",
-    "D": r"[^\p{Nd}]",
-    "w": "A-Za-z0-9_",
-    "W": r"[^\p{L}\p{M}\p{N}\p{Pc}]",
-    "s": _SPACE,
-    "S": rf"[^{_SPACE}{_ONLY_ECMA}{_ONLY_PYTHON}]",
-}
-_WIDE = {
-    "d": r"\p{Nd}",
-    "D": "[^0-9]",
-    "w": r"\p{L}\p{M}\p{N}\p{Pc}",
-    "W": "[^A-Za-z0-9_]",
-    "s": _SPACE + _ONLY_ECMA + _ONLY_PYTHON,
-    "S": rf"[^{_SPACE}]",
-}
-_ANY = r"[^\n\r\u2028\u2029]"
 
 
 class PatternError(ValueError):
@@ -180,7 +151,7 @@ class _Translator:
                 self._atom = None
             case ".":
                 self._at += 1
-                self._emit(_ANY)
+                self._emit(ANY)
             case _:
                 self._at += 1
                 self._emit(_literal(char))
@@ -210,7 +181,7 @@ class _Translator:
             self._atom = None
             if self._target == "wide":
                 return
-            word = _PYTHON_SETS["w"]
+            word = EXACT["w"]
             ahead, behind = f"(?=[{word}])", f"(?<=[{word}])"
             not_ahead, not_behind = f"(?![{word}])", f"(?<![{word}])"
             edge = f"(?:{not_behind}{ahead}|{behind}{not_ahead})"
@@ -234,14 +205,14 @@ class _Translator:
             raise PatternError("\\k must be followed by <name>")
         self._at = found.end()
         if self._target == "wide":
-            self._emit(rf"(?:[\x00-{_END}]*)")
+            self._emit(rf"(?:[\x00-{END}]*)")
             return
         self._emit(f"(?:\\{found[1]})" if numbered else f"(?P={found[1]})")
 
     def _set(self, kind: str, *, negated: bool) -> str:
         if self._target == "python":
-            return _PYTHON_SETS[kind]
-        return (_WIDE if negated else _NARROW)[kind]
+            return EXACT[kind]
+        return (WIDE if negated else NARROW)[kind]
 
     def _property(self) -> str:
         found = re.compile(r"\\([pP])\{(?:(?:General_Category|gc)=)?([A-Za-z_]+)\}").match(self._text, self._at)
@@ -293,7 +264,7 @@ class _Translator:
         if self._text.startswith("]", self._at):
             if negated and not self._text.startswith("]]", self._at):
                 self._at += 1
-                self._emit(rf"[\x00-{_END}]")
+                self._emit(rf"[\x00-{END}]")
                 return
             raise PatternError("[] does not mean the same everywhere")
         parts = []
@@ -301,7 +272,7 @@ class _Translator:
             parts.append(self._class_item(negated))
         self._at += 1
         if any({self._set(kind, negated=negated) for kind in pair} <= set(parts) for pair in ("dD", "wW", "sS")):
-            parts = [rf"\x00-{_END}"]  # [\s\S] is meant as any character
+            parts = [rf"\x00-{END}"]  # [\s\S] is meant as any character
         self._emit(f"[{'^' if negated else ''}{''.join(parts)}]")
 
     def _class_item(self, negated: bool) -> str:

@@ -50,14 +50,10 @@ def _constraint(arguments: argparse.Namespace) -> Constraint:
     if kind is None:
         known = ", ".join(_SUFFIXES)
         raise InvalidRequest(f"{path.name} could be anything: say --schema, --regex or --ebnf (known without: {known})")
-    return Constraint(
-        _KINDS[kind],
-        body.removesuffix("\n") if kind == "regex" else body,
-        strict=not arguments.relax,
-        max_whitespace=arguments.max_whitespace,
-        max_string=arguments.max_string,
-        engine=arguments.engine,
-    )
+    names = ("max_whitespace", "max_string")
+    bounds = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    text = body.removesuffix("\n") if kind == "regex" else body
+    return Constraint(_KINDS[kind], text, strict=not arguments.relax, engine=arguments.engine, **bounds)
 
 
 def _kind_of(body: str) -> str | None:

@@ -146,9 +146,9 @@ def _add_grammar(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--engine", default="auto", choices=("auto", "llguidance", "xgrammar"), help="grammar engine (default: auto)"
     )
     parser.add_argument(
-        "--max-whitespace", type=int, default=1, metavar="N", help="whitespace between two tokens of JSON (default: 1)"
+        "--max-whitespace", type=int, metavar="N", help="whitespace between two tokens of JSON (default: 0)"
     )
     parser.add_argument(
-        "--max-string", type=int, default=1024, metavar="N", help="longest string where nothing else says; 0: any"
+        "--max-string", type=int, metavar="N", help="longest string where nothing else says; 0: any (default: 1024)"
     )
     parser.add_argument("--relax", action="store_true", help="let pass what cannot be enforced, and say so")
