@@ -1,4 +1,4 @@
-"""The command line: `sapwood serve | chat | generate | pull | bench`, also as `python -m sapwood`."""
+"""The command line: `sapwood serve | chat | generate | grammar | pull | bench`, also as `python -m sapwood`."""
 
 from __future__ import annotations
 

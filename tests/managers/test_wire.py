@@ -111,7 +111,9 @@ def sample_of(annotation: Any) -> Any:
         return [sample_of(arguments[0])]
     if origin is dict:
         return {sample_of(arguments[0]): sample_of(arguments[1])}
-    if arguments:  # a union
+    if arguments:  # a union, or a literal
+        if not isinstance(arguments[0], type) and not get_args(arguments[0]):
+            return arguments[0]
         return sample_of(arguments[0])
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return annotation(**{field.name: sample_of(field.type) for field in msgspec.structs.fields(annotation)})
