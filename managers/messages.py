@@ -61,6 +61,7 @@ class ConfigureWorker(Message, frozen=True):
     """
 
     model_path: str
+    device: str
     dtype: str
     kv_dtype: str
     attention_backend: str

@@ -48,6 +48,7 @@ def serve(child: Child) -> None:
         config.model_path,
         max_running=config.max_running,
         max_context=config.max_context,
+        device=config.device,
         dtype=config.dtype,
         kv_dtype=config.kv_dtype,
         attention_backend=config.attention_backend,
@@ -57,7 +58,7 @@ def serve(child: Child) -> None:
         kv_memory_fraction=config.kv_memory_fraction,
     )
     if executor.note:
-        child.log.warning("torch computes instead of the CPU kernels: %s", executor.note)
+        child.log.warning("torch computes attention, not the best backend: %s", executor.note)
     info = _describe(executor)
     child.log.debug(
         "loaded %s: %.1fM parameters, %s, %.2f GiB, %d threads",

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .backends import load_runner
+from .backends import device_named, load_runner
 from .errors import ModelError, UnsupportedModel
 from .kernels.sampling import NativeSampler, load_sampler
 from .kv_pool import KVPool, slots_that_fit
@@ -26,6 +26,7 @@ from .step import RowGuide, RowOpening, ScoredRun, Step, StepOutput, unpack
 from .turns import Turn, bitmasks, play
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+KV_DTYPES = DTYPES | {"float8_e4m3fn": torch.float8_e4m3fn}
 SCORE_PIECE = 128  # positions whose logits over the whole vocabulary exist at one time
 
 
@@ -275,38 +276,47 @@ def load_executor(
     threads: int = 0,
     kv_tokens: int = 0,
     kv_memory_fraction: float = 0.3,
+    device: str = "cpu",
 ) -> Executor:
     """Loads the model at `path` (a `.gguf` file or a Hugging Face directory) and allocates its KV pool.
 
     max_context: 0, or one above the model's own or the pool's size, means the lower of those two.
-    dtype: float32, bfloat16, float16, or auto (float32). kv_dtype: the same, auto following dtype.
-    attention_backend: "cpu" (the compiled kernels; weights stay as they are stored, arithmetic is float32), "torch", or
-    auto: the kernels where they can run this. quantize: "q8_0" or "q4_0" quantizes plain matrices for the kernels.
-    threads: 0 leaves torch's own choice. kv_tokens: slots; 0 takes `kv_memory_fraction` of the available memory.
+    dtype: float32, bfloat16, float16, or auto (float32; on a GPU bfloat16). kv_dtype: the same, auto following dtype,
+    and float8_e4m3fn for flashinfer. device: cpu, cuda, or auto (a GPU where there is one).
+    attention_backend: "cpu" (the compiled kernels; weights stay as they are stored, arithmetic is float32), "torch",
+    "flashinfer", or auto: the kernels, on a GPU FlashInfer, where they can run this. quantize: "q8_0" or "q4_0"
+    quantizes plain matrices for the kernels. threads: 0 leaves torch's own choice. kv_tokens: slots; 0 takes
+    `kv_memory_fraction` of the device's available memory.
     Raises ModelError or UnsupportedModel with a sentence for the user.
     """
-    weight_dtype = _dtype_named(dtype, "dtype", torch.float32)
-    pool_dtype = _dtype_named(kv_dtype, "kv_dtype", weight_dtype)
+    where = device_named(device, attention_backend, quantize)
+    automatic = torch.bfloat16 if where.type == "cuda" else torch.float32
+    weight_dtype = _dtype_named(dtype, "dtype", automatic, DTYPES)
+    pool_dtype = _dtype_named(kv_dtype, "kv_dtype", weight_dtype, KV_DTYPES)
     if threads:
         torch.set_num_threads(threads)
 
     def make_pool(config: ModelConfig) -> KVPool:
-        slots = slots_that_fit(config, pool_dtype, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction)
+        slots = slots_that_fit(
+            config, pool_dtype, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction, device=where
+        )
         try:
-            return KVPool(config, slots, pool_dtype)
-        except MemoryError:
+            return KVPool(config, slots, pool_dtype, where)
+        except (MemoryError, torch.OutOfMemoryError):
             raise ModelError(f"the system refuses the memory for a KV pool of {slots} tokens") from None
 
-    runner, note = load_runner(path, make_pool, dtype=weight_dtype, backend=attention_backend, quantize=quantize)
+    runner, note = load_runner(
+        path, make_pool, dtype=weight_dtype, device=where, backend=attention_backend, quantize=quantize
+    )
     limit = runner.config.max_context
     context = min(max_context or limit, limit, runner.pool.slots)
-    sampler = load_sampler(torch.get_num_threads())
+    sampler = load_sampler(torch.get_num_threads()) if where.type == "cpu" else None
     return Executor(runner, max_running=max_running, max_context=context, sampler=sampler, note=note)
 
 
-def _dtype_named(name: str, option: str, automatic: torch.dtype) -> torch.dtype:
+def _dtype_named(name: str, option: str, automatic: torch.dtype, named: Mapping[str, torch.dtype]) -> torch.dtype:
     if name == "auto":
         return automatic
-    if name not in DTYPES:
-        raise UnsupportedModel(f"{option} {name!r} is not supported; there are auto, {', '.join(DTYPES)}")
-    return DTYPES[name]
+    if name not in named:
+        raise UnsupportedModel(f"{option} {name!r} is not supported; there are auto, {', '.join(named)}")
+    return named[name]

@@ -7,24 +7,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from .attention.base import Attention, AttentionBatch
+from .attention.base import Attention, AttentionBatch, SharedPrefix
 from .kv_pool import KVPool
 from .model.config import ModelConfig
 from .model.decoder import Decoder
-
-
-@dataclass(frozen=True)
-class SharedPrefix:
-    """Entries of a step whose sequences begin with the same `length` slots."""
-
-    entries: Sequence[int]
-    length: int
+from .transfer import indices_to_device
 
 
 @dataclass(frozen=True)
@@ -42,7 +34,7 @@ class ModelStep:
     kv_indptr: np.ndarray
     kv_indices: np.ndarray
     output_rows: np.ndarray
-    shared: Sequence[SharedPrefix] = field(default_factory=tuple)
+    shared: Sequence[SharedPrefix] = ()
 
 
 class Runner(ABC):
@@ -82,14 +74,11 @@ class TorchRunner(Runner):
         self._attention = attention
 
     def forward(self, step: ModelStep) -> Tensor:
-        self._attention.plan(AttentionBatch(step.qo_indptr, step.kv_indptr, step.kv_indices))
-        slots = torch.from_numpy(step.slots.astype(np.int64))
-        hidden = self.model.hidden(
-            torch.from_numpy(step.token_ids.astype(np.int64)),
-            torch.from_numpy(step.positions.astype(np.int64)),
-            _PooledAttention(self.pool, self._attention, slots),
-        )
-        return hidden.index_select(0, torch.from_numpy(step.output_rows.astype(np.int64)))
+        self._attention.plan(AttentionBatch(step.qo_indptr, step.kv_indptr, step.kv_indices, step.shared))
+        arrays = (step.token_ids, step.positions, step.slots, step.output_rows)
+        token_ids, positions, slots, outputs = indices_to_device(arrays, self.model.device)
+        hidden = self.model.hidden(token_ids, positions, _PooledAttention(self.pool, self._attention, slots))
+        return hidden.index_select(0, outputs)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.model.logits(hidden)
