@@ -19,6 +19,7 @@ from .kernels.loading import load_weights
 from .kernels.native import KernelsMissing, Library, library_path
 from .kv_pool import KVPool
 from .model.config import ModelConfig
+from .model.fused import FusedForward
 from .model.loading import load_model
 from .model.read_config import read_config
 from .runner import Runner, TorchRunner
@@ -103,7 +104,8 @@ def _gpu_runner(
     pool = make_pool(model.config)
     if reason or backend == TorchAttention.name:
         return TorchRunner(model, pool, TorchAttention(model.config, pool)), reason if backend == "auto" else ""
-    return TorchRunner(model, pool, FlashInferAttention(model.config, pool, dtype)), ""
+    attention = FlashInferAttention(model.config, pool, dtype)
+    return TorchRunner(model, pool, attention, FusedForward(model, attention.kernels).hidden), ""
 
 
 def _native_runner(

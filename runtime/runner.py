@@ -6,17 +6,20 @@ A runner owns weights and writes the step's K and V to the pool that it was made
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from .attention.base import Attention, AttentionBatch, SharedPrefix
+from .graphs import Capture, DecodeGraphs, FixedAttention, Hidden
 from .kv_pool import KVPool
 from .model.config import ModelConfig
 from .model.decoder import Decoder
-from .transfer import indices_to_device
+from .transfer import indices_to_device, to_device
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class ModelStep:
 
     token_ids, positions, slots: [tokens]; a token's K and V go to its slot. output_rows: the tokens whose hidden
     states are wanted, ascending. shared: an entry is in one group at most; results do not depend on the groups.
+    fed: int64, on the runner's device: a token id below 0 stands for fed[-1 - id], which the host does not know yet.
     """
 
     token_ids: np.ndarray
@@ -35,6 +39,7 @@ class ModelStep:
     kv_indices: np.ndarray
     output_rows: np.ndarray
     shared: Sequence[SharedPrefix] = ()
+    fed: Tensor | None = None
 
 
 class Runner(ABC):
@@ -60,9 +65,10 @@ class Runner(ABC):
 
 
 class TorchRunner(Runner):
-    """A decoder in torch operations."""
+    """A decoder in torch operations, on the device of its weights."""
 
-    def __init__(self, model: Decoder, pool: KVPool, attention: Attention) -> None:
+    def __init__(self, model: Decoder, pool: KVPool, attention: Attention, hidden: Hidden | None = None) -> None:
+        """hidden: computes what the model's own `hidden` does, in another way."""
         self.config = model.config
         self.model = model
         self.pool = pool
@@ -72,16 +78,47 @@ class TorchRunner(Runner):
         self.parameters = sum(weight.numel() for weight in weights)
         self.weight_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
         self._attention = attention
+        self._hidden = hidden or model.hidden
+        self._graphs: DecodeGraphs | None = None
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Computes a prompt into the padding slot: what is compiled or set up in a first step is then not a request's."""
+        two = np.full(2, self.pool.padding_slot, np.int32)
+        bounds = np.array([0, 2], np.int32)
+        step = ModelStep(np.zeros(2, np.int32), np.arange(2, dtype=np.int32), two, bounds, bounds, two, bounds[:1])
+        self.logits(self.forward(step))
+
+    @torch.inference_mode()
+    def capture_decodes(self, most: int, capture: Capture, progress: Callable[[str], None]) -> None:
+        """Lets graphs compute decodes of up to `most` entries from now on, where the attention can live in them."""
+        if isinstance(self._attention, FixedAttention):
+            attending = partial(_PooledAttention, self.pool, self._attention)
+            self._graphs = DecodeGraphs(
+                self._attention, self.pool, self._hidden, attending, most=most, capture=capture, progress=progress
+            )
 
     def forward(self, step: ModelStep) -> Tensor:
-        self._attention.plan(AttentionBatch(step.qo_indptr, step.kv_indptr, step.kv_indices, step.shared))
+        batch = AttentionBatch(step.qo_indptr, step.kv_indptr, step.kv_indices, step.shared)
+        if self._graphs is not None and self._graphs.fits(batch):
+            inputs = np.stack((step.token_ids, step.positions, step.slots))
+            hidden = self._graphs.run(batch, inputs, partial(with_fed, fed=step.fed))
+            return hidden[to_device(step.output_rows.astype(np.int64), self.model.device)]
+        self._attention.plan(batch)
         arrays = (step.token_ids, step.positions, step.slots, step.output_rows)
         token_ids, positions, slots, outputs = indices_to_device(arrays, self.model.device)
-        hidden = self.model.hidden(token_ids, positions, _PooledAttention(self.pool, self._attention, slots))
-        return hidden.index_select(0, outputs)
+        attention = _PooledAttention(self.pool, self._attention, slots)
+        return self._hidden(with_fed(token_ids, step.fed), positions, attention).index_select(0, outputs)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.model.logits(hidden)
+
+
+def with_fed(token_ids: Tensor, fed: Tensor | None) -> Tensor:
+    """The ids with what `ModelStep.fed` has in place of those below 0."""
+    if fed is None or not len(fed):
+        return token_ids
+    return torch.where(token_ids < 0, fed[(-1 - token_ids).clamp(min=0)], token_ids)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,10 @@ class Fetched:
             self._event = torch.cuda.Event()
             self._event.record(torch.cuda.current_stream(tensor.device))
 
+    def is_there(self) -> bool:
+        """Whether `wait` need not wait."""
+        return self._event is None or self._event.query()
+
     def wait(self) -> np.ndarray:
         """Its values, once the device has come to them."""
         if self._event is not None:

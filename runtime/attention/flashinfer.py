@@ -58,7 +58,7 @@ class FlashInferAttention(Attention):
             raise UnsupportedModel(f"the flashinfer backend needs a KV pool of {names} here, not {pool.dtype}")
         import flashinfer
 
-        self._flashinfer: Any = flashinfer
+        self.kernels: Any = flashinfer
         self._dtype = dtype
         self._device = pool.device
         self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self._device)
@@ -73,6 +73,13 @@ class FlashInferAttention(Attention):
         self._rows: Tensor | None = None
         self._shared_queries = 0
         self._planned = torch.cuda.Event() if self._device.type == "cuda" else None
+        self._merge_nothing()
+
+    def _merge_nothing(self) -> None:
+        """Has the merge compiled now, not in the first step that shares a prefix."""
+        values = torch.zeros(1, self.config.heads, self.config.head_dim, dtype=self._dtype, device=self._device)
+        sums = torch.zeros(1, self.config.heads, dtype=torch.float32, device=self._device)
+        self.kernels.merge_state_in_place(values, sums, values.clone(), sums.clone())
 
     def plan(self, batch: AttentionBatch) -> None:
         self._await_last_plan()
@@ -98,7 +105,7 @@ class FlashInferAttention(Attention):
         out, lse = self._prefill.run(q, cache, return_lse=True)
         many = self._shared_queries
         shared_out, shared_lse = self._shared.run(q[:many], cache, return_lse=True)
-        self._flashinfer.merge_state_in_place(out[:many], lse[:many], shared_out, shared_lse)
+        self.kernels.merge_state_in_place(out[:many], lse[:many], shared_out, shared_lse)
         return out if self._rows is None else torch.empty_like(out).index_copy_(0, self._rows, out)
 
     # --- for CUDA graphs ----------------------------------------------------------------------------------------------
@@ -110,7 +117,7 @@ class FlashInferAttention(Attention):
         """
         self._fixed_indices = torch.zeros(most_slots, dtype=torch.int32, device=self._device)
         for size in sizes:
-            self._fixed[size] = self._flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+            self._fixed[size] = self.kernels.BatchDecodeWithPagedKVCacheWrapper(
                 self._workspace,
                 LAYOUT,
                 use_cuda_graph=True,
@@ -133,7 +140,7 @@ class FlashInferAttention(Attention):
     # --- FlashInfer's own calls ---------------------------------------------------------------------------------------
 
     def _prefill_wrapper(self) -> Any:
-        return self._flashinfer.BatchPrefillWithPagedKVCacheWrapper(self._workspace, LAYOUT, backend=KERNELS)
+        return self.kernels.BatchPrefillWithPagedKVCacheWrapper(self._workspace, LAYOUT, backend=KERNELS)
 
     def _plan_prefill(self, wrapper: Any, level: PagedLevel, *, causal: bool) -> None:
         wrapper.plan(

@@ -150,3 +150,39 @@ def merge_state_in_place(*args: Any, **kwargs: Any) -> None:
     ours, theirs = torch.exp2(s - total)[..., None], torch.exp2(s_other - total)[..., None]
     v.copy_(v.double() * ours + v_other.double() * theirs)
     s.copy_(total)
+
+
+# --- fused operations ------------------------------------------------------------------------------------------------
+
+
+def rmsnorm(*args: Any, **kwargs: Any) -> Tensor:
+    given = bound("rmsnorm", *args, **kwargs)
+    x = given["input"]
+    wide = x.float()
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + given["eps"])
+    return (wide * scale * given["weight"].float()).to(x.dtype)
+
+
+def fused_add_rmsnorm(*args: Any, **kwargs: Any) -> None:
+    """In place: residual += input; input = its norm."""
+    given = bound("fused_add_rmsnorm", *args, **kwargs)
+    given["residual"].add_(given["input"])
+    given["input"].copy_(rmsnorm(given["residual"], given["weight"], given["eps"]))
+
+
+def silu_and_mul(*args: Any, **kwargs: Any) -> Tensor:
+    gate, up = bound("silu_and_mul", *args, **kwargs)["input"].chunk(2, dim=-1)
+    return (torch.nn.functional.silu(gate.float()) * up.float()).to(gate.dtype)
+
+
+def apply_rope_with_cos_sin_cache_inplace(*args: Any, **kwargs: Any) -> None:
+    """Rotates pairs (i, i + head_size / 2) of query and key, each [tokens, heads * head_size], in place."""
+    given = bound("apply_rope_with_cos_sin_cache_inplace", *args, **kwargs)
+    assert given["is_neox"] is True
+    cache = given["cos_sin_cache"]
+    assert cache.dtype == torch.float32
+    cos, sin = cache[given["positions"]].unsqueeze(1).chunk(2, dim=-1)
+    for each in (given["query"], given["key"]):
+        heads = each.view(len(each), -1, given["head_size"])
+        low, high = (half.float() for half in heads.chunk(2, dim=-1))
+        heads.copy_(torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1))

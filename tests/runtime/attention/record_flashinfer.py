@@ -23,6 +23,10 @@ CALLS = {
     "BatchDecodeWithPagedKVCacheWrapper.plan": "decode.py",
     "BatchDecodeWithPagedKVCacheWrapper.run": "decode.py",
     "merge_state_in_place": "cascade.py",
+    "rmsnorm": "norm/__init__.py",
+    "fused_add_rmsnorm": "norm/__init__.py",
+    "silu_and_mul": "activation.py",
+    "apply_rope_with_cos_sin_cache_inplace": "rope.py",
 }
 
 

@@ -222,6 +222,11 @@ def test_the_record_reads_methods_overloads_and_handed_on_keywords(tmp_path: Pat
     decode += " def _plan_impl(self, a, *, c=2): ...\n def run(self): ...\n def run(self, *args, q, r=1): ...\n"
     (folder / "decode.py").write_text(decode.format("BatchDecodeWithPagedKVCacheWrapper"))
     (folder / "prefill.py").write_text(decode.format("BatchPrefillWithPagedKVCacheWrapper"))
+    (folder / "norm").mkdir()
+    fused = "def rmsnorm(a): ...\ndef fused_add_rmsnorm(a): ...\ndef silu_and_mul(a): ...\n"
+    fused += "def apply_rope_with_cos_sin_cache_inplace(a): ...\n"
+    for name in ("norm/__init__.py", "activation.py", "rope.py"):
+        (folder / name).write_text(fused)
     (folder / "cascade.py").write_text("def merge_state_in_place(v, mask=None): ...\n")
     record = read_signatures(tmp_path)
     assert record["version"] == "9.9"
