@@ -32,6 +32,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     device: "cpu", "cuda" (one NVIDIA GPU), or "auto": a GPU where there is one.
     attention_backend: what computes: on the CPU "cpu" (the compiled kernels) or "torch", on a GPU "flashinfer" or
         "torch"; "auto": the first of each where they can.
+    deterministic: answers do not depend on what else is computed at the time. The CPU kernels' never do; on a GPU it
+        costs speed, and torch's attention is refused.
     dtype, kv_dtype: of the weights and the arithmetic, and of the KV pool; "auto" is float32 on the CPU, bfloat16 on a
         GPU. "float8_e4m3fn" is for the KV pool of flashinfer only.
     quantize: "q8_0" or "q4_0": the kernels quantize plain (unquantized) weights to this when they load them.
@@ -56,6 +58,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     jump_forward: bool = True
     schedule: str = "lpm"
     device: str = "auto"
+    deterministic: bool = False
     attention_backend: str = "auto"
     quantize: str = "none"
     dtype: str = "auto"

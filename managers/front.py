@@ -168,6 +168,7 @@ class Front:
         configure_worker = ConfigureWorker(
             model_path=str(path),
             device=config.device,
+            deterministic=config.deterministic,
             dtype=config.dtype,
             kv_dtype=config.kv_dtype,
             attention_backend=config.attention_backend,

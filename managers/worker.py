@@ -37,6 +37,7 @@ def serve(child: Child) -> None:
         max_running=config.max_running,
         max_context=config.max_context,
         device=config.device,
+        deterministic=config.deterministic,
         dtype=config.dtype,
         kv_dtype=config.kv_dtype,
         attention_backend=config.attention_backend,

@@ -19,6 +19,7 @@ from .kernels.loading import load_weights
 from .kernels.native import KernelsMissing, Library, library_path
 from .kv_pool import KVPool
 from .model.config import ModelConfig
+from .model.fixed_rows import FixedRows
 from .model.fused import FusedForward
 from .model.loading import load_model
 from .model.read_config import read_config
@@ -26,6 +27,7 @@ from .runner import Runner, TorchRunner
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
+NOT_DETERMINISTIC = "deterministic needs the cpu backend, or flashinfer on a GPU, and neither is used"
 BACKENDS = (NativeDecoder.backend, TorchAttention.name, FlashInferAttention.name)
 
 
@@ -58,17 +60,19 @@ def load_runner(
     device: torch.device = CPU,
     backend: str = "auto",
     quantize: str = "none",
+    deterministic: bool = False,
 ) -> tuple[Runner, str]:
     """The model at `path` on the backend of that name, and why "auto" did not take the best one ("" where it did).
 
     backend: "cpu" (the kernels), "torch", "flashinfer", or "auto": the kernels on the CPU, and FlashInfer on a GPU,
     where they can run this. dtype: of the arithmetic, and of torch's weights; the kernels have float32 only. quantize:
-    "none", "q8_0" or "q4_0", for the kernels only. Raises ModelError or UnsupportedModel.
+    "none", "q8_0" or "q4_0", for the kernels only. deterministic: results do not depend on the batch (the kernels'
+    never do, FlashInfer's then at a cost; torch's attention is refused). Raises ModelError or UnsupportedModel.
     """
     if backend not in ("auto", *BACKENDS):
         raise UnsupportedModel(f"there is no attention backend {backend!r} here; there are auto, {', '.join(BACKENDS)}")
     if device.type == "cuda":
-        return _gpu_runner(path, make_pool, dtype, device, backend, quantize)
+        return _gpu_runner(path, make_pool, dtype, device, backend, quantize, deterministic)
     if backend == FlashInferAttention.name:
         raise UnsupportedModel("the flashinfer backend needs a GPU (device cuda); here there are auto, cpu and torch")
     reason = ""
@@ -81,6 +85,8 @@ def load_runner(
                 raise UnsupportedModel(f"the cpu backend cannot be used: {reason}") from None
     if quantize != "none":
         raise UnsupportedModel(f"quantize needs the cpu backend, which is not used: {reason or 'torch was asked for'}")
+    if deterministic:
+        raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
     model = load_model(path, dtype)
     pool = make_pool(model.config)
     return TorchRunner(model, pool, TorchAttention(model.config, pool)), reason
@@ -93,6 +99,7 @@ def _gpu_runner(
     device: torch.device,
     backend: str,
     quantize: str,
+    deterministic: bool,
 ) -> tuple[Runner, str]:
     if backend == NativeDecoder.backend or quantize != "none":
         asked = "the cpu backend" if quantize == "none" else f"quantize {quantize}"
@@ -100,12 +107,15 @@ def _gpu_runner(
     reason = why_not(read_config(path), dtype)
     if reason and backend == FlashInferAttention.name:
         raise UnsupportedModel(f"the flashinfer backend cannot be used: {reason}")
+    if deterministic and (reason or backend == TorchAttention.name):
+        raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
     model = load_model(path, dtype, device)
     pool = make_pool(model.config)
     if reason or backend == TorchAttention.name:
         return TorchRunner(model, pool, TorchAttention(model.config, pool)), reason if backend == "auto" else ""
-    attention = FlashInferAttention(model.config, pool, dtype)
-    return TorchRunner(model, pool, attention, FusedForward(model, attention.kernels).hidden), ""
+    attention = FlashInferAttention(model.config, pool, dtype, invariant=deterministic)
+    forward = FusedForward(model, attention.kernels)
+    return TorchRunner(model, pool, attention, FixedRows(forward) if deterministic else forward), ""
 
 
 def _native_runner(

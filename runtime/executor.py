@@ -345,6 +345,7 @@ def load_executor(
     kv_tokens: int = 0,
     kv_memory_fraction: float = 0.3,
     device: str = "cpu",
+    deterministic: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Executor:
     """Loads the model at `path` (a `.gguf` file or a Hugging Face directory) and allocates its KV pool.
@@ -355,7 +356,8 @@ def load_executor(
     attention_backend: "cpu" (the compiled kernels; weights stay as they are stored, arithmetic is float32), "torch",
     "flashinfer", or auto: the kernels, on a GPU FlashInfer, where they can run this. quantize: "q8_0" or "q4_0"
     quantizes plain matrices for the kernels. threads: 0 leaves torch's own choice. kv_tokens: slots; 0 takes
-    `kv_memory_fraction` of the device's available memory. progress: takes sentences on what takes long.
+    `kv_memory_fraction` of the device's available memory. deterministic: results do
+    not depend on the batch. progress: takes sentences on what takes long.
     Raises ModelError or UnsupportedModel with a sentence for the user.
     """
     where = device_named(device, attention_backend, quantize)
@@ -375,7 +377,13 @@ def load_executor(
             raise ModelError(f"the system refuses the memory for a KV pool of {slots} tokens") from None
 
     runner, note = load_runner(
-        path, make_pool, dtype=weight_dtype, device=where, backend=attention_backend, quantize=quantize
+        path,
+        make_pool,
+        dtype=weight_dtype,
+        device=where,
+        backend=attention_backend,
+        quantize=quantize,
+        deterministic=deterministic,
     )
     limit = runner.config.max_context
     context = min(max_context or limit, limit, runner.pool.slots)
@@ -383,7 +391,8 @@ def load_executor(
     if on_gpu and isinstance(runner, TorchRunner):
         progress("warming up")
         runner.warm_up()
-        runner.capture_decodes(max_running, CudaCapture(), progress)
+        if not deterministic:  # graphs pad to several sizes
+            runner.capture_decodes(max_running, CudaCapture(), progress)
     sampler = None if on_gpu else load_sampler(torch.get_num_threads())
     return Executor(runner, max_running=max_running, max_context=context, sampler=sampler, note=note, ahead=on_gpu)
 

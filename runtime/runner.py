@@ -9,16 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .attention.base import Attention, AttentionBatch, SharedPrefix
-from .graphs import Capture, DecodeGraphs, FixedAttention, Hidden
+from .graphs import Capture, DecodeGraphs, FixedAttention
 from .kv_pool import KVPool
 from .model.config import ModelConfig
 from .model.decoder import Decoder
+from .model.layers import AttentionStep
 from .transfer import indices_to_device, to_device
 
 
@@ -64,11 +66,18 @@ class Runner(ABC):
         """float32 [rows, vocab] from rows of what `forward` gave."""
 
 
+class ForwardPass(Protocol):
+    """What `Decoder` does; see there."""
+
+    def hidden(self, token_ids: Tensor, positions: Tensor, step: AttentionStep) -> Tensor: ...
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+
 class TorchRunner(Runner):
     """A decoder in torch operations, on the device of its weights."""
 
-    def __init__(self, model: Decoder, pool: KVPool, attention: Attention, hidden: Hidden | None = None) -> None:
-        """hidden: computes what the model's own `hidden` does, in another way."""
+    def __init__(self, model: Decoder, pool: KVPool, attention: Attention, way: ForwardPass | None = None) -> None:
+        """way: computes what the model does, in another way."""
         self.config = model.config
         self.model = model
         self.pool = pool
@@ -78,12 +87,12 @@ class TorchRunner(Runner):
         self.parameters = sum(weight.numel() for weight in weights)
         self.weight_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
         self._attention = attention
-        self._hidden = hidden or model.hidden
+        self._way = way or model
         self._graphs: DecodeGraphs | None = None
 
     @torch.inference_mode()
     def warm_up(self) -> None:
-        """Computes a prompt into the padding slot: what is compiled or set up in a first step is then not a request's."""
+        """Computes a prompt into the padding slot, so that what a first step compiles and sets up is no request's."""
         two = np.full(2, self.pool.padding_slot, np.int32)
         bounds = np.array([0, 2], np.int32)
         step = ModelStep(np.zeros(2, np.int32), np.arange(2, dtype=np.int32), two, bounds, bounds, two, bounds[:1])
@@ -95,7 +104,7 @@ class TorchRunner(Runner):
         if isinstance(self._attention, FixedAttention):
             attending = partial(_PooledAttention, self.pool, self._attention)
             self._graphs = DecodeGraphs(
-                self._attention, self.pool, self._hidden, attending, most=most, capture=capture, progress=progress
+                self._attention, self.pool, self._way.hidden, attending, most=most, capture=capture, progress=progress
             )
 
     def forward(self, step: ModelStep) -> Tensor:
@@ -108,10 +117,10 @@ class TorchRunner(Runner):
         arrays = (step.token_ids, step.positions, step.slots, step.output_rows)
         token_ids, positions, slots, outputs = indices_to_device(arrays, self.model.device)
         attention = _PooledAttention(self.pool, self._attention, slots)
-        return self._hidden(with_fed(token_ids, step.fed), positions, attention).index_select(0, outputs)
+        return self._way.hidden(with_fed(token_ids, step.fed), positions, attention).index_select(0, outputs)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.model.logits(hidden)
+        return self._way.logits(hidden)
 
 
 def with_fed(token_ids: Tensor, fed: Tensor | None) -> Tensor:

@@ -43,6 +43,11 @@ def add_model_options(parser: argparse.ArgumentParser, log_level: str) -> None:
         "what computes: compiled kernels (cpu), on a GPU flashinfer, or torch",
         ATTENTION_BACKENDS,
     )
+    group.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="answers do not depend on what else is computed; slower on a GPU, always so with the CPU kernels",
+    )
     _option(group, "quantize", None, "quantize unquantized weights when loading them", QUANTIZATIONS)
     _option(group, "dtype", None, "type of the weights and of the arithmetic", DTYPES)
     _option(group, "kv_dtype", None, "type of the KV pool; eight bits with flashinfer only", KV_DTYPES)

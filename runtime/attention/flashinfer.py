@@ -17,9 +17,10 @@ from ..kv_pool import KVPool
 from ..model.config import ModelConfig
 from ..transfer import to_device
 from .base import Attention, AttentionBatch
-from .paging import PagedLevel, paged_plan
+from .paging import PagedLevel, one_query_each, paged_plan
 
 WORKSPACE_BYTES = 128 << 20  # what FlashInfer recommends for the partial results of split runs
+INVARIANT_SPLIT = 2048  # keys that one thread block reads, where the cut must not depend on the batch
 KERNELS = "fa2"  # one family of kernels on every GPU, for prefill, extend, decode and shared prefixes alike
 LAYOUT = "NHD"
 HEAD_DIMS = (64, 128, 256)
@@ -47,8 +48,12 @@ class FlashInferAttention(Attention):
 
     name = "flashinfer"
 
-    def __init__(self, config: ModelConfig, pool: KVPool, dtype: torch.dtype) -> None:
-        """dtype: of the queries. Raises UnsupportedModel where `why_not` has an answer."""
+    def __init__(self, config: ModelConfig, pool: KVPool, dtype: torch.dtype, *, invariant: bool = False) -> None:
+        """dtype: of the queries. invariant: see `runtime.model.fixed_rows`; every query is then a request of its own,
+        whose keys are cut at fixed places, so that its arithmetic does not depend on what else is in the step.
+
+        Raises UnsupportedModel where `why_not` has an answer.
+        """
         super().__init__(config, pool)
         reason = why_not(config, dtype)
         if reason:
@@ -60,6 +65,7 @@ class FlashInferAttention(Attention):
 
         self.kernels: Any = flashinfer
         self._dtype = dtype
+        self._split = INVARIANT_SPLIT if invariant else None
         self._device = pool.device
         self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self._device)
         self._prefill = self._prefill_wrapper()
@@ -83,7 +89,7 @@ class FlashInferAttention(Attention):
 
     def plan(self, batch: AttentionBatch) -> None:
         self._await_last_plan()
-        plan = paged_plan(batch)
+        plan = paged_plan(batch if self._split is None else one_query_each(batch))
         self._rows = None if plan.rows is None else to_device(plan.rows, self._device)
         self._shared_queries = 0
         if plan.shared is not None:
@@ -168,6 +174,7 @@ class FlashInferAttention(Attention):
             1,
             q_data_type=self._dtype,
             kv_data_type=self.pool.dtype,
+            fixed_split_size=self._split,
         )
 
     def _pages(self, layer: int) -> tuple[Tensor, Tensor]:

@@ -54,6 +54,19 @@ def shares(batch: AttentionBatch) -> bool:
     return sum((len(group.entries) - 1) * group.length for group in batch.shared) >= max(MIN_SAVED, 1)
 
 
+def one_query_each(batch: AttentionBatch) -> AttentionBatch:
+    """The same attention with an entry for every query, over the slots that it sees; no groups."""
+    starts, ends = batch.kv_indptr[:-1].tolist(), batch.kv_indptr[1:].tolist()
+    counts = np.diff(batch.qo_indptr).tolist()
+    lists = [
+        batch.kv_indices[start : end - count + i + 1]
+        for start, end, count in zip(starts, ends, counts, strict=True)
+        for i in range(count)
+    ]
+    seen = _bounds(np.array([len(each) for each in lists]))
+    return AttentionBatch(np.arange(len(lists) + 1, dtype=np.int32), seen, np.concatenate(lists))
+
+
 def paged_plan(batch: AttentionBatch) -> PagedPlan:
     """The levels of a step with one entry at least."""
     if not shares(batch):

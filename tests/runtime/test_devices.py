@@ -63,6 +63,17 @@ def test_flashinfer_is_refused_on_the_cpu(tiny_llama: Path) -> None:
         load_executor(tiny_llama, max_running=1, kv_tokens=64, attention_backend="flashinfer")
 
 
+def test_deterministic_is_refused_where_the_batch_would_show(tiny_llama: Path) -> None:
+    with pytest.raises(
+        UnsupportedModel, match=r"deterministic needs the cpu backend, .*torch was asked for"
+    ):
+        load_executor(tiny_llama, max_running=1, kv_tokens=64, attention_backend="torch", deterministic=True)
+    with pytest.raises(UnsupportedModel, match=r"deterministic needs .*: its arithmetic is float32, not bfloat16"):
+        load_executor(tiny_llama, max_running=1, kv_tokens=64, dtype="bfloat16", deterministic=True)
+    executor = load_executor(tiny_llama, max_running=1, kv_tokens=64, deterministic=True)
+    assert executor.runner.backend == "cpu"
+
+
 def test_eight_bit_keys_and_values_are_flashinfers(tiny_llama: Path) -> None:
     for backend in ("torch", "cpu", "auto"):
         with pytest.raises(UnsupportedModel, match=r"no KV pool of torch\.float8_e4m3fn"):

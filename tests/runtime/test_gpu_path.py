@@ -24,11 +24,13 @@ from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.executor import Executor
 from sapwood.runtime.graphs import ladder
 from sapwood.runtime.kv_pool import KVPool
+from sapwood.runtime.model import fixed_rows
+from sapwood.runtime.model.fixed_rows import FixedRows
 from sapwood.runtime.model.fused import FusedForward
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.runner import ModelStep, TorchRunner
 
-SLOTS = 300
+SLOTS = 600
 MOST = 6
 
 
@@ -82,7 +84,7 @@ def gpu_runner(path: Path, *, with_graphs: bool, dtype: torch.dtype = torch.floa
     model = load_model(path, dtype)
     pool = KVPool(model.config, SLOTS, dtype)
     attention = FlashInferAttention(model.config, pool, dtype)
-    runner = TorchRunner(model, pool, attention, FusedForward(model, attention.kernels).hidden)
+    runner = TorchRunner(model, pool, attention, FusedForward(model, attention.kernels))
     runner.warm_up()
     if with_graphs:
         said: list[str] = []
@@ -208,6 +210,58 @@ def test_the_executor_gives_the_same_ahead_with_graphs_as_step_by_step_without(
             flying.append(driver.launch([entry(row, [-1], len(prompt) + i) for row, prompt in enumerate(prompts)]))
         found.append([each.output().token_ids.tolist() for each in flying])
     assert found[0] == found[1]
+
+
+def fixed_runner(path: Path, monkeypatch: pytest.MonkeyPatch) -> TorchRunner:
+    monkeypatch.setattr(fixed_rows, "ROWS", 8)
+    model = load_model(path, torch.float16)
+    pool = KVPool(model.config, SLOTS, torch.float16)
+    attention = FlashInferAttention(model.config, pool, torch.float16, invariant=True)
+    return TorchRunner(model, pool, attention, FixedRows(FusedForward(model, attention.kernels)))
+
+
+@pytest.mark.usefixtures("fake")
+def test_the_deterministic_mode_gives_what_torch_gives(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, exact = fixed_runner(checkpoint, monkeypatch), plain_runner(checkpoint, torch.float32)
+    with torch.inference_mode():
+        for step in random_steps(np.random.default_rng(3), 10):
+            hidden, expected = ours.forward(step), exact.forward(step)
+            assert (hidden.float() - expected).abs().mean() < 0.03
+            assert (ours.logits(hidden) - exact.logits(expected)).abs().mean() < 0.1
+        assert ours.logits(hidden[:0]).shape == (0, 61)
+
+
+@pytest.mark.usefixtures("fake")
+def test_in_deterministic_mode_numbers_do_not_depend_on_company_or_chunks(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, drive_runner: Callable[[Executor], Any], entry: Any
+) -> None:
+    """Bit for bit: the log-probabilities of a row alone, in one piece, and those in company, in chunks of any size."""
+    driver = drive_runner(Executor(fixed_runner(checkpoint, monkeypatch), max_running=4, max_context=200))
+    prompts = [np.random.default_rng(i).integers(0, 61, size).tolist() for i, size in enumerate((30, 17, 41))]
+    alone = []
+    for prompt in prompts:
+        driver.open(0, prompt, logprobs=0)
+        logprobs = [driver.prefill(0, prompt).logprobs[0].logprob]
+        for i in range(4):
+            logprobs.append(driver.step([entry(0, [-1], len(prompt) + i)]).logprobs[0].logprob)
+        driver.close(0)
+        alone.append(logprobs)
+    for chunk in (5, 13):
+        for row, prompt in enumerate(prompts):
+            driver.open(row, prompt, logprobs=0)
+        found: list[list[float]] = [[], [], []]
+        known = [0, 0, 0]
+        while min(map(len, found)) < 5:
+            entries = []
+            for row, prompt in enumerate(prompts):
+                ids = prompt[known[row] :][:chunk] or [-1]
+                known[row] += len(ids)
+                entries.append(entry(row, ids, known[row] - len(ids), sample=known[row] >= len(prompt)))
+            for one in driver.step(entries).logprobs:
+                found[one.row].append(one.logprob)
+        assert [each[:5] for each in found] == alone
+        for row in range(3):
+            driver.close(row)
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 16, 17, 64, 256, 1000])

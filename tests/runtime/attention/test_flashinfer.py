@@ -19,8 +19,8 @@ from record_flashinfer import read_signatures
 
 from sapwood.runtime.attention import paging
 from sapwood.runtime.attention.base import AttentionBatch, SharedPrefix
-from sapwood.runtime.attention.flashinfer import FlashInferAttention, why_not
-from sapwood.runtime.attention.paging import MIN_SAVED, PagedLevel, paged_plan, shares
+from sapwood.runtime.attention.flashinfer import INVARIANT_SPLIT, FlashInferAttention, why_not
+from sapwood.runtime.attention.paging import MIN_SAVED, PagedLevel, one_query_each, paged_plan, shares
 from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.errors import UnsupportedModel
 from sapwood.runtime.kv_pool import KVPool
@@ -130,6 +130,24 @@ def test_the_backend_gives_what_torch_gives(
         attention = FlashInferAttention(shape, pool, torch.bfloat16)
         attention.plan(batch)
         torch.testing.assert_close(attention.run(0, q), reference.run(0, q), atol=3e-2, rtol=3e-2)
+
+
+def test_the_invariant_form_has_a_request_for_every_query(fake_flashinfer: ModuleType, one_thread: None) -> None:
+    shape = config()
+    random = np.random.default_rng(9)
+    for _ in range(20):
+        batch = random_batch(random)
+        single = one_query_each(batch)
+        queries = int(batch.qo_indptr[-1])
+        assert single.qo_indptr.tolist() == list(range(queries + 1))
+        pool = filled_pool(shape, batch, torch.float16)
+        q = torch.randn(queries, shape.heads, shape.head_dim, dtype=torch.float16)
+        reference = TorchAttention(shape, pool)
+        reference.plan(batch)
+        attention = FlashInferAttention(shape, pool, torch.float16, invariant=True)
+        attention.plan(batch)
+        assert attention._current.planned["fixed_split_size"] == INVARIANT_SPLIT
+        torch.testing.assert_close(attention.run(0, q), reference.run(0, q), atol=1e-2, rtol=1e-2)
 
 
 def test_a_shared_run_is_read_once_for_its_group() -> None:
