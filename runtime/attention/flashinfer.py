@@ -5,6 +5,7 @@ The KV pool is FlashInfer's paged form as it stands: a slot is a page of one tok
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from typing import Any
 
@@ -61,16 +62,14 @@ class FlashInferAttention(Attention):
         if pool.dtype not in KV_TYPES or (pool.dtype in QUERY_TYPES and pool.dtype != dtype):
             names = f"{str(dtype).removeprefix('torch.')} or float8_e4m3fn"
             raise UnsupportedModel(f"the flashinfer backend needs a KV pool of {names} here, not {pool.dtype}")
-        import flashinfer
-
-        self.kernels: Any = flashinfer
+        self.kernels: Any = importlib.import_module("flashinfer")
         self._dtype = dtype
         self._split = INVARIANT_SPLIT if invariant else None
         self._device = pool.device
         self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self._device)
         self._prefill = self._prefill_wrapper()
         self._shared = self._prefill_wrapper()
-        self._decode = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+        self._decode = self.kernels.BatchDecodeWithPagedKVCacheWrapper(
             self._workspace, LAYOUT, use_tensor_cores=True, backend=KERNELS
         )
         self._fixed: dict[int, Any] = {}  # the wrappers of CUDA graphs, by their number of entries

@@ -64,9 +64,7 @@ def test_flashinfer_is_refused_on_the_cpu(tiny_llama: Path) -> None:
 
 
 def test_deterministic_is_refused_where_the_batch_would_show(tiny_llama: Path) -> None:
-    with pytest.raises(
-        UnsupportedModel, match=r"deterministic needs the cpu backend, .*torch was asked for"
-    ):
+    with pytest.raises(UnsupportedModel, match=r"deterministic needs the cpu backend, .*torch was asked for"):
         load_executor(tiny_llama, max_running=1, kv_tokens=64, attention_backend="torch", deterministic=True)
     with pytest.raises(UnsupportedModel, match=r"deterministic needs .*: its arithmetic is float32, not bfloat16"):
         load_executor(tiny_llama, max_running=1, kv_tokens=64, dtype="bfloat16", deterministic=True)
