@@ -12,6 +12,7 @@ from typing import Literal
 
 MAX_PATTERN = 20_000  # characters
 MAX_REPEAT = 65_535
+MAX_COPIES = 100_000  # of what is repeated by counts within counts
 MAX_GROUPS = 200
 MAX_STEPS = 10**7  # of backtracking
 
@@ -115,12 +116,13 @@ def _hex(text: str) -> str:
 class _Group:
     """What stands between two parentheses. degree: backtracking on n characters takes up to n ** degree steps.
 
-    cut: where its output begins.
+    cut: where its output begins. copies: how often its parts are repeated by counts, one count within the other.
     """
 
     look: bool = False
     degree: int = 0
     cut: int = 0
+    copies: int = 1
 
 
 class _Translator:
@@ -370,6 +372,7 @@ class _Translator:
             self._deepest = max(self._deepest, outer.degree + group.degree)
         else:
             outer.degree += group.degree
+        outer.copies = max(outer.copies, group.copies)
         self._atom = None if group.look else group
 
     def _quantifier(self, char: str) -> None:
@@ -403,6 +406,12 @@ class _Translator:
             raise PatternError(f"{found[0]} counts backwards")
         if high is not None and high <= 1:
             return
+        copies = self._atom.copies * max(1, low, high or 0)
+        if copies > MAX_COPIES:
+            raise PatternError(
+                f"with {found[0]} something is repeated {copies} times; at most {MAX_COPIES} are allowed"
+            )
+        self._groups[-1].copies = max(self._groups[-1].copies, copies)
         loops = high is None or high > 10
         if self._target == "python" and loops and self._atom.degree:
             reason = "checking it may take exponential time: it repeats what repeats already"

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.constrained.formats import FORMATS
-from sapwood.constrained.patterns import PatternError, to_engine, to_python, to_whole, to_wide
-from sapwood.constrained.validation import has_format, matcher
+from sapwood.constrained.patterns import PatternError, to_engine, to_python, to_whole
+from sapwood.constrained.validation import has_format, matcher, matcher_of_wide
 from tests.constrained.deciding import verdicts
 
 PIECES = [
@@ -127,7 +127,7 @@ def test_what_no_grammar_can_say_is_checked(pattern: str, found: list[str], miss
     with pytest.raises(PatternError) as error:
         to_engine(pattern)
     assert error.value.only_here
-    assert all(search(to_wide(pattern), text) for text in found)
+    assert all(matcher_of_wide(pattern)(text) for text in found)
     assert verdicts({"type": "string", "pattern": pattern}, [*found, *missed]) == [True] * len(found) + [False] * len(
         missed
     )
