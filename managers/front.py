@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from ..runtime.devices import require_gpu
 from ..runtime.errors import ModelError
 from ..runtime.weights import hub
 from .config import EngineConfig
@@ -134,6 +135,8 @@ class Front:
         if self._link is not None:
             raise EngineDead("An engine cannot be started twice.")
         self._began = time.perf_counter()
+        if self.config.device == "cuda":
+            require_gpu()  # before anything is fetched or started
         try:
             self._link = Link.create()
             self._inbox = AsyncInbox(self._link, "front", ToFront)
@@ -165,6 +168,8 @@ class Front:
         self._timings["resolve"] = time.perf_counter() - self._began
         configure_worker = ConfigureWorker(
             model_path=str(path),
+            device=config.device,
+            deterministic=config.deterministic,
             dtype=config.dtype,
             kv_dtype=config.kv_dtype,
             attention_backend=config.attention_backend,

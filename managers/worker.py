@@ -11,26 +11,14 @@ from typing import TYPE_CHECKING
 from .child import Child, run_child
 from .grammar_loader import GrammarLoader
 from .logs import start_logging
-from .messages import (
-    ConfigureWorker,
-    Guided,
-    ModelInfo,
-    PrepareGrammar,
-    SampledLogprob,
-    Scored,
-    Shutdown,
-    StepPlan,
-    StepResult,
-    TopLogprobs,
-    ToWorker,
-    pack_ids,
-)
+from .messages import ConfigureWorker, ModelInfo, PrepareGrammar, Shutdown, StepPlan, ToWorker
+from .steps import Steps
 from .wire import Inbox, Outbox
 
 if TYPE_CHECKING:
     from ..runtime.executor import Executor
-    from ..runtime.sampler import TopTokens
-    from ..runtime.step import GuidedRun
+
+GLANCE = 0.001  # seconds between looks at a step that the device computes, while no plan comes
 
 
 def serve(child: Child) -> None:
@@ -48,6 +36,8 @@ def serve(child: Child) -> None:
         config.model_path,
         max_running=config.max_running,
         max_context=config.max_context,
+        device=config.device,
+        deterministic=config.deterministic,
         dtype=config.dtype,
         kv_dtype=config.kv_dtype,
         attention_backend=config.attention_backend,
@@ -55,9 +45,10 @@ def serve(child: Child) -> None:
         threads=config.threads,
         kv_tokens=config.kv_tokens,
         kv_memory_fraction=config.kv_memory_fraction,
+        progress=child.log.info,
     )
     if executor.note:
-        child.log.warning("torch computes instead of the CPU kernels: %s", executor.note)
+        child.log.warning("torch computes attention, not the best backend: %s", executor.note)
     info = _describe(executor)
     child.log.debug(
         "loaded %s: %.1fM parameters, %s, %.2f GiB, %d threads",
@@ -74,36 +65,14 @@ def serve(child: Child) -> None:
         jump_forward=config.jump_forward,
         answers=lambda: Outbox(child.link, "scheduler"),
     )
-    while not isinstance(message := inbox.receive(), Shutdown):
+    steps = Steps(executor, grammars, scheduler.send, lambda: inbox.dropped)
+    while not isinstance(message := inbox.receive(GLANCE if steps.is_waiting else None), Shutdown):
         if isinstance(message, StepPlan):
-            scheduler.send(execute(executor, message, grammars, inbox.dropped))
+            steps.run(message)
         elif isinstance(message, PrepareGrammar):
             grammars.prepare(message.grammar)
-
-
-def execute(executor: Executor, plan: StepPlan, grammars: GrammarLoader, dropped_frames: int) -> StepResult:
-    """The answer to one plan."""
-    started = time.perf_counter()
-    guides = {row.row: grammars.start(row) for row in plan.opened if row.grammar is not None}
-    output = executor.step(plan, guides)
-    return StepResult(
-        step=plan.step,
-        counts=pack_ids(output.counts),
-        token_ids=pack_ids(output.token_ids),
-        logprobs=[SampledLogprob(each.row, each.logprob, _top(each.top)) for each in output.logprobs],
-        scored=[Scored(run.entry, run.start, run.logprobs, list(map(_top, run.top))) for run in output.scored],
-        guided=list(map(_guided, output.guided)),
-        seconds=time.perf_counter() - started,
-        dropped_frames=dropped_frames,
-    )
-
-
-def _guided(run: GuidedRun) -> Guided:
-    return Guided(run.entry, run.rewind, run.forced, run.held, run.complete, run.failure)
-
-
-def _top(top: TopTokens) -> TopLogprobs:
-    return TopLogprobs(top.ids, top.logprobs)
+        else:
+            steps.settle(only_if_over=True)
 
 
 def _describe(executor: Executor) -> ModelInfo:

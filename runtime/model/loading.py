@@ -23,11 +23,12 @@ from .registry import family_of
 ROPE_FACTORS = "rope_freqs.weight"
 ALIGN_BYTES = 64
 HEAD = "lm_head.weight"
+CPU = torch.device("cpu")
 READERS = 4  # threads; dequantizing releases the interpreter's lock for most of its time
 
 
-def load_model(path: Path | str, dtype: torch.dtype) -> Decoder:
-    """The model at `path` (a `.gguf` file or a Hugging Face directory), its weights converted to `dtype`.
+def load_model(path: Path | str, dtype: torch.dtype, device: torch.device = CPU) -> Decoder:
+    """The model at `path` (a `.gguf` file or a Hugging Face directory), its weights converted to `dtype`, on `device`.
 
     Raises ModelError naming the tensor that is missing, unexpected or of the wrong shape.
     """
@@ -37,7 +38,10 @@ def load_model(path: Path | str, dtype: torch.dtype) -> Decoder:
     specs = checked_specs(checkpoint, family, config)
     parts = _read_parts(checkpoint, family, specs, dtype)
     factors = checkpoint.read(ROPE_FACTORS) if config.rope.scaling == "factors" else None
-    return _assemble(config, parts, rope_frequencies(config.rope, config.head_dim, factors))
+    frequencies = rope_frequencies(config.rope, config.head_dim, factors)
+    if device.type != "cpu":
+        parts = {name: part.to(device) for name, part in parts.items()}
+    return _assemble(config, parts, frequencies.to(device))
 
 
 def config_of(checkpoint: Checkpoint, path: Path | str) -> ModelConfig:

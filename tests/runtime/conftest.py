@@ -12,6 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from sapwood.runtime.executor import Executor
+    from sapwood.runtime.launched import Launched
     from sapwood.runtime.step import StepOutput
 
 
@@ -119,6 +120,12 @@ class Driver:
         return [int(self.free.pop()) for _ in range(count)]
 
     def step(self, entries: Sequence[Entry], poison: Sequence[int] = ()) -> StepOutput:
+        return self.executor.step(*self._plan(entries, poison))
+
+    def launch(self, entries: Sequence[Entry], poison: Sequence[int] = ()) -> Launched:
+        return self.executor.launch(*self._plan(entries, poison))
+
+    def _plan(self, entries: Sequence[Entry], poison: Sequence[int]) -> tuple[Plan, dict[int, Any]]:
         slots = [entry.slots if entry.slots is not None else self.take(len(entry.ids)) for entry in entries]
         plan = Plan(
             poison=pack(poison),
@@ -135,7 +142,7 @@ class Driver:
         )
         guides, self._guides = self._guides, {}
         self._opened, self._closed, self._writes = [], [], []
-        return self.executor.step(plan, guides)
+        return plan, guides
 
     def prefill(self, row: int, prompt: Sequence[int], chunk: int = 1 << 20) -> StepOutput:
         """Computes a row's prompt in chunks and samples after the last."""
@@ -184,6 +191,26 @@ def drive(one_thread: None, request: pytest.FixtureRequest) -> Callable[..., Dri
         return Driver(load_executor(path, **defaults | options))
 
     return start
+
+
+@pytest.fixture(scope="session")
+def drive_torch(one_thread: None) -> Callable[..., Driver]:
+    """As `drive`, with torch for everything, the choice of tokens too, as on a GPU."""
+
+    def start(path: Path, **options: Any) -> Driver:
+        from sapwood.runtime.executor import load_executor
+
+        defaults = {"max_running": 8, "kv_tokens": 4096, "attention_backend": "torch"}
+        executor = load_executor(path, **defaults | options)
+        executor._sampler = None
+        return Driver(executor)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def drive_runner() -> Callable[[Executor], Driver]:
+    return Driver
 
 
 @pytest.fixture(scope="session")
