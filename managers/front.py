@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 
 from ..runtime.errors import ModelError
+from ..runtime.model.read_config import read_config
+from ..runtime.model.shard import Shard
 from ..runtime.weights import hub
 from .config import EngineConfig
 from .errors import ConfigError, EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
@@ -134,7 +136,7 @@ class Front:
             raise EngineDead("An engine cannot be started twice.")
         self._began = time.perf_counter()
         try:
-            self._link = Link.create()
+            self._link = Link.create(self.config.tp)
             self._inbox = AsyncInbox(self._link, "front", ToFront)
             self._supervisor = Supervisor(self._link, threads=self.config.threads)
             self._failure = asyncio.get_running_loop().create_future()
@@ -162,6 +164,8 @@ class Front:
         config = self.config
         path = await in_thread(lambda: hub.resolve(config.model, progress=True))
         self._timings["resolve"] = time.perf_counter() - self._began
+        if config.tp > 1:  # too many ranks are refused before one of them loads anything
+            await in_thread(lambda: Shard.of(read_config(path), 0, config.tp))
         configure_worker = ConfigureWorker(
             model_path=str(path),
             dtype=config.dtype,

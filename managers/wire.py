@@ -24,6 +24,7 @@ import zmq
 import zmq.asyncio
 
 ROLES = ("front", "tokenizer", "scheduler", "worker")
+WORKER = "worker"  # where a model has several ranks, this is the first; the others are worker1, worker2, …
 ENVIRONMENT = "SAPWOOD_LINK"  # how a child learns its link; never on the command line, where `ps` would show the key
 
 M = TypeVar("M")
@@ -31,32 +32,44 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Link:
-    """Where the inboxes of one run are, and the key that its frames carry."""
+    """Where the inboxes of one run are, and the key that its frames carry.
+
+    rendezvous: where the ranks of a model meet, as an init_method of torch.distributed.
+    """
 
     addresses: dict[str, str]
     key: bytes
     directory: str | None
+    rendezvous: str = ""
 
     @classmethod
-    def create(cls) -> Link:
-        """A fresh set of addresses. Make one per engine; `remove` it at the end."""
+    def create(cls, ranks: int = 1) -> Link:
+        """A fresh set of addresses, with so many workers. Make one per engine; `remove` it at the end."""
         key = secrets.token_bytes(16)
+        roles = (*ROLES, *(f"{WORKER}{rank}" for rank in range(1, ranks)))
         if zmq.has("ipc"):
             directory = tempfile.mkdtemp(prefix="sapwood-")  # mkdtemp gives 0700
-            addresses = {role: f"ipc://{directory}/{role}" for role in ROLES}
+            addresses = {role: f"ipc://{directory}/{role}" for role in roles}
             if max(map(len, addresses.values())) <= 100:  # a unix socket's path may hold about 107 bytes
-                return cls(addresses, key, directory)
+                return cls(addresses, key, directory, f"file://{directory}/ranks")
             shutil.rmtree(directory)
-        return cls({role: f"tcp://127.0.0.1:{port}" for role, port in zip(ROLES, _free_ports(len(ROLES)))}, key, None)
+        *ports, meeting = (f"tcp://127.0.0.1:{port}" for port in _free_ports(len(roles) + 1))
+        return cls(dict(zip(roles, ports, strict=True)), key, None, meeting)
+
+    @property
+    def workers(self) -> list[str]:
+        """The roles of the workers, in the order of their ranks."""
+        return [role for role in self.addresses if role.startswith(WORKER)]
 
     def to_environment(self) -> str:
-        return json.dumps({"addresses": self.addresses, "key": self.key.hex(), "directory": self.directory})
+        fields = {"addresses": self.addresses, "directory": self.directory, "rendezvous": self.rendezvous}
+        return json.dumps({**fields, "key": self.key.hex()})
 
     @classmethod
     def from_environment(cls) -> Link:
         """The link that the parent put into the environment; taken out of there, so that it spreads no further."""
         fields = json.loads(os.environ.pop(ENVIRONMENT))
-        return cls(fields["addresses"], bytes.fromhex(fields["key"]), fields["directory"])
+        return cls(fields["addresses"], bytes.fromhex(fields["key"]), fields["directory"], fields["rendezvous"])
 
     def remove(self) -> None:
         """Delete the socket files."""

@@ -6,7 +6,7 @@ It decides nothing about which work to do or which slot is whose; it does exactl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from torch import Tensor
 from .backends import load_runner
 from .errors import ModelError, UnsupportedModel
 from .kernels.sampling import NativeSampler, load_sampler
-from .kv_pool import KVPool, slots_that_fit
+from .kv_pool import KVPool, bytes_per_token, slots_that_fit
 from .model.config import ModelConfig
+from .ranks import ALONE, Ranks
 from .runner import ModelStep, Runner, SharedPrefix
 from .sampler import NOT_FINITE, TopTokens, token_logprobs
 from .sampling_state import SamplingState
@@ -83,14 +84,17 @@ class Executor:
         max_context: int,
         sampler: NativeSampler | None = None,
         note: str = "",
+        ranks: Ranks = ALONE,
     ) -> None:
         """max_running: rows; max_context: tokens that a row's sequence may have at most.
 
         sampler: chooses tokens; torch does where there is none. note: why a better backend is not used, for the log.
+        ranks: who computes the model; each executes the same steps, and the first alone has guides and answers.
         """
         self.runner = runner
         self.pool = runner.pool
         self.note = note
+        self.ranks = ranks
         self._sampler = sampler
         self.max_context = max_context
         self._slot_table = np.zeros((max_running, max_context), np.int32)
@@ -116,7 +120,7 @@ class Executor:
         hidden = self._forward(step, entries, token_ids, wanted.astype(np.int32))
         if turns:
             of_sampled = hidden if len(wanted) == len(sampled) else hidden[np.searchsorted(wanted, sampled)]
-            play(turns, self.runner.logits(of_sampled), masks.result() if masks is not None else None, self._sampler)
+            self._choose(entries, turns, self.runner.logits(of_sampled), masks)
         return self._output(entries, turns, spans, self._score(spans, hidden, wanted))
 
     # --- the rows ---------------------------------------------------------------------------------------------------
@@ -209,6 +213,16 @@ class Executor:
             first += 1 + drafts
         return turns, np.concatenate(sampled)
 
+    def _choose(
+        self, entries: _Entries, turns: list[Turn], logits: Tensor, masks: Future[np.ndarray | None] | None
+    ) -> None:
+        """Every turn takes its tokens, and every rank learns each row's last one."""
+        if self.ranks.leads:
+            play(turns, logits, masks.result() if masks is not None else None, self._sampler)
+        last = [turn.gained[-1] if turn.gained else 0 for turn in turns]  # after a failure any will do: it is dropped
+        for turn, token_id in zip(turns, self.ranks.told_by_first(last), strict=True):
+            self._rows[int(entries.rows[turn.entry])].last_token = token_id
+
     def _output(
         self, entries: _Entries, turns: list[Turn], spans: list[_ScoredSpan], runs: list[ScoredRun | None]
     ) -> StepOutput:
@@ -216,8 +230,6 @@ class Executor:
         counts = np.zeros(len(entries.rows), np.int32)
         token_ids: list[int] = []
         for turn in turns:
-            row = self._rows[int(entries.rows[turn.entry])]
-            row.last_token = turn.gained[-1] if turn.gained else 0  # after a failure any will do: it is dropped
             counts[turn.entry] = len(turn.gained) if turn.finite else NOT_FINITE
         for span, run in zip(spans, runs, strict=True):
             if run is None:
@@ -250,11 +262,11 @@ class Executor:
         tops: list[TopTokens] = []
         for start in range(0, len(targets), SCORE_PIECE):
             piece = targets[start : start + SCORE_PIECE]
-            values, likeliest = token_logprobs(
-                self.runner.logits(hidden[start : start + SCORE_PIECE]), piece, [top] * len(piece)
-            )
-            logprobs += values
-            tops += likeliest
+            logits = self.runner.logits(hidden[start : start + SCORE_PIECE])
+            if self.ranks.leads:
+                values, likeliest = token_logprobs(logits, piece, [top] * len(piece))
+                logprobs += values
+                tops += likeliest
         return (logprobs, tops) if np.isfinite(logprobs).all() else None
 
 
@@ -275,6 +287,7 @@ def load_executor(
     threads: int = 0,
     kv_tokens: int = 0,
     kv_memory_fraction: float = 0.3,
+    ranks: Ranks = ALONE,
 ) -> Executor:
     """Loads the model at `path` (a `.gguf` file or a Hugging Face directory) and allocates its KV pool.
 
@@ -282,26 +295,32 @@ def load_executor(
     dtype: float32, bfloat16, float16, or auto (float32). kv_dtype: the same, auto following dtype.
     attention_backend: "cpu" (the compiled kernels; weights stay as they are stored, arithmetic is float32), "torch", or
     auto: the kernels where they can run this. quantize: "q8_0" or "q4_0" quantizes plain matrices for the kernels.
-    threads: 0 leaves torch's own choice. kv_tokens: slots; 0 takes `kv_memory_fraction` of the available memory.
+    threads: 0 leaves torch's own choice, divided by the ranks. kv_tokens: slots; 0 takes `kv_memory_fraction` of the
+    available memory.
+    ranks: who computes the model together, on one machine; all must be given the same options.
     Raises ModelError or UnsupportedModel with a sentence for the user.
     """
     weight_dtype = _dtype_named(dtype, "dtype", torch.float32)
     pool_dtype = _dtype_named(kv_dtype, "kv_dtype", weight_dtype)
-    if threads:
-        torch.set_num_threads(threads)
+    if threads or ranks.size > 1:
+        torch.set_num_threads(threads or max(1, torch.get_num_threads() // ranks.size))
 
     def make_pool(config: ModelConfig) -> KVPool:
-        slots = slots_that_fit(config, pool_dtype, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction)
+        per_token = ranks.total(bytes_per_token(config, pool_dtype))  # the ranks' pools share this machine's memory
+        slots = slots_that_fit(per_token, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction)
+        slots = ranks.least(slots)
         try:
             return KVPool(config, slots, pool_dtype)
         except MemoryError:
             raise ModelError(f"the system refuses the memory for a KV pool of {slots} tokens") from None
 
-    runner, note = load_runner(path, make_pool, dtype=weight_dtype, backend=attention_backend, quantize=quantize)
+    runner, note = load_runner(
+        path, make_pool, dtype=weight_dtype, backend=attention_backend, quantize=quantize, ranks=ranks
+    )
     limit = runner.config.max_context
     context = min(max_context or limit, limit, runner.pool.slots)
     sampler = load_sampler(torch.get_num_threads())
-    return Executor(runner, max_running=max_running, max_context=context, sampler=sampler, note=note)
+    return Executor(runner, max_running=max_running, max_context=context, sampler=sampler, note=note, ranks=ranks)
 
 
 def _dtype_named(name: str, option: str, automatic: torch.dtype) -> torch.dtype:

@@ -5,6 +5,7 @@ A runner owns weights and writes the step's K and V to the pool that it was made
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from .attention.base import Attention, AttentionBatch
 from .kv_pool import KVPool
 from .model.config import ModelConfig
 from .model.decoder import Decoder
+from .model.registry import family_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class ModelStep:
 class Runner(ABC):
     """A model and its KV pool. Not for use from several threads at once.
 
-    backend: its name. dtype: the types of the weights, for people. parameters, weight_bytes: how many, and how large.
+    backend: its name. dtype: the types of the weights, for people. parameters: how many the whole model has.
+    weight_bytes: how much memory those take that this runner has. config: the whole model's, pool: this rank's part.
     """
 
     config: ModelConfig
@@ -64,11 +67,11 @@ class Runner(ABC):
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, vocab] from rows of what `forward` gave."""
+        """float32 [rows, vocab] from rows of what `forward` gave; in other ranks than the first [0, vocab]."""
 
 
 class TorchRunner(Runner):
-    """A decoder in torch operations."""
+    """A decoder in torch operations, which may be one rank's part of a model."""
 
     def __init__(self, model: Decoder, pool: KVPool, attention: Attention) -> None:
         self.config = model.config
@@ -76,9 +79,10 @@ class TorchRunner(Runner):
         self.pool = pool
         self.backend = attention.name
         self.dtype = str(model.dtype).removeprefix("torch.")
-        weights = model.parameters()
-        self.parameters = sum(weight.numel() for weight in weights)
-        self.weight_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
+        self.parameters = sum(
+            math.prod(spec.shape) for spec in family_of(self.config.architecture).tensors(self.config)
+        )
+        self.weight_bytes = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self._attention = attention
 
     def forward(self, step: ModelStep) -> Tensor:

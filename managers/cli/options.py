@@ -24,7 +24,8 @@ def add_model_options(parser: argparse.ArgumentParser, log_level: str) -> None:
     group = parser.add_argument_group("model and machine")
     sources = "the alias smollm2, a .gguf file, a Hugging Face directory, or a hub id"
     _option(group, "model", "NAME", f"{sources}; smollm2 is fetched once, into {CACHE}")
-    _option(group, "threads", "N", "CPU threads of the worker; 0: as many as its libraries choose")
+    _option(group, "tp", "N", "tensor parallelism: divide the model over so many worker processes, with a part each")
+    _option(group, "threads", "N", "CPU threads of each worker; 0: as many as its libraries choose")
     _option(group, "attention_backend", None, "what computes: compiled kernels (cpu), or torch", ATTENTION_BACKENDS)
     _option(group, "quantize", None, "quantize unquantized weights when loading them", QUANTIZATIONS)
     _option(group, "dtype", None, "type of the weights and of the arithmetic", DTYPES)
