@@ -16,8 +16,6 @@ from typing import Any
 import msgspec
 
 from ..runtime.errors import ModelError
-from ..runtime.model.read_config import read_config
-from ..runtime.model.shard import Shard
 from ..runtime.weights import hub
 from .config import EngineConfig
 from .errors import ConfigError, EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
@@ -165,7 +163,7 @@ class Front:
         path = await in_thread(lambda: hub.resolve(config.model, progress=True))
         self._timings["resolve"] = time.perf_counter() - self._began
         if config.tp > 1:  # too many ranks are refused before one of them loads anything
-            await in_thread(lambda: Shard.of(read_config(path), 0, config.tp))
+            await in_thread(lambda: _check_ranks(path, config.tp))
         configure_worker = ConfigureWorker(
             model_path=str(path),
             dtype=config.dtype,
@@ -419,6 +417,13 @@ class Front:
             self._release(request)
             invalid = message.kind == "invalid"
             request.fail(InvalidRequest(message.message, message.field) if invalid else RequestFailed(message.message))
+
+
+def _check_ranks(path: Path, ranks: int) -> None:
+    from ..runtime.model.read_config import read_config
+    from ..runtime.model.shard import Shard
+
+    Shard.of(read_config(path), 0, ranks)
 
 
 def _error_for(reason: str, message: str, *, overloaded: bool) -> Exception:

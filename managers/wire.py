@@ -32,29 +32,29 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Link:
-    """Where the inboxes of one run are, and the key that its frames carry.
-
-    rendezvous: where the ranks of a model meet, as an init_method of torch.distributed.
-    """
+    """Where the inboxes of one run are, and the key that its frames carry."""
 
     addresses: dict[str, str]
     key: bytes
     directory: str | None
-    rendezvous: str = ""
 
     @classmethod
     def create(cls, ranks: int = 1) -> Link:
         """A fresh set of addresses, with so many workers. Make one per engine; `remove` it at the end."""
         key = secrets.token_bytes(16)
         roles = (*ROLES, *(f"{WORKER}{rank}" for rank in range(1, ranks)))
+        directory = tempfile.mkdtemp(prefix="sapwood-")  # mkdtemp gives 0700
         if zmq.has("ipc"):
-            directory = tempfile.mkdtemp(prefix="sapwood-")  # mkdtemp gives 0700
             addresses = {role: f"ipc://{directory}/{role}" for role in roles}
             if max(map(len, addresses.values())) <= 100:  # a unix socket's path may hold about 107 bytes
-                return cls(addresses, key, directory, f"file://{directory}/ranks")
-            shutil.rmtree(directory)
-        *ports, meeting = (f"tcp://127.0.0.1:{port}" for port in _free_ports(len(roles) + 1))
-        return cls(dict(zip(roles, ports, strict=True)), key, None, meeting)
+                return cls(addresses, key, directory)
+        ports = _free_ports(len(roles))
+        return cls({role: f"tcp://127.0.0.1:{port}" for role, port in zip(roles, ports)}, key, directory)
+
+    @property
+    def rendezvous(self) -> str:
+        """Where the ranks of a model meet, as an init_method of torch.distributed: a file that only we can reach."""
+        return f"file://{self.directory}/ranks"
 
     @property
     def workers(self) -> list[str]:
@@ -62,17 +62,16 @@ class Link:
         return [role for role in self.addresses if role.startswith(WORKER)]
 
     def to_environment(self) -> str:
-        fields = {"addresses": self.addresses, "directory": self.directory, "rendezvous": self.rendezvous}
-        return json.dumps({**fields, "key": self.key.hex()})
+        return json.dumps({"addresses": self.addresses, "key": self.key.hex(), "directory": self.directory})
 
     @classmethod
     def from_environment(cls) -> Link:
         """The link that the parent put into the environment; taken out of there, so that it spreads no further."""
         fields = json.loads(os.environ.pop(ENVIRONMENT))
-        return cls(fields["addresses"], bytes.fromhex(fields["key"]), fields["directory"], fields["rendezvous"])
+        return cls(fields["addresses"], bytes.fromhex(fields["key"]), fields["directory"])
 
     def remove(self) -> None:
-        """Delete the socket files."""
+        """Delete the directory and the socket files in it."""
         if self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
 

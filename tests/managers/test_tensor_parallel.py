@@ -14,11 +14,16 @@ from typing import Any
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from sapwood import Engine
+from sapwood.constrained.spec import Compiled
+from sapwood.managers import worker
+from sapwood.managers.child import RANK_LOST, Child
 from sapwood.managers.errors import ConfigError, EngineDead
+from sapwood.managers.messages import OpenRow, Sampling, Shutdown, StepPlan, ToWorker, pack_ids
 from sapwood.managers.supervisor import Supervisor
-from sapwood.managers.wire import Link
+from sapwood.managers.wire import Inbox, Link
 from sapwood.runtime.errors import ModelError
 
 PROMPTS = ["the theory of the thing", "ab", "x" * 70]
@@ -159,13 +164,60 @@ def test_a_link_has_an_inbox_for_every_rank_and_a_place_to_meet(ipc: bool, monke
     try:
         assert link.workers == ["worker", "worker1", "worker2"]
         assert len(set(link.addresses.values())) == 6
-        if ipc:
-            assert link.rendezvous == f"file://{link.directory}/ranks"
-        else:
-            assert link.rendezvous.startswith("tcp://127.0.0.1:")
-            assert link.rendezvous not in link.addresses.values()
+        assert all(address.startswith("ipc" if ipc else "tcp://127.0.0.1:") for address in link.addresses.values())
+        assert link.directory is not None
+        assert link.rendezvous == f"file://{link.directory}/ranks"
+        assert Path(link.directory).stat().st_mode & 0o777 == 0o700
         monkeypatch.setenv("SAPWOOD_LINK", link.to_environment())
         assert Link.from_environment() == link
     finally:
         link.remove()
-    assert Link.create().workers == ["worker"]
+    assert not Path(link.directory).exists()
+
+
+def test_the_cause_of_a_death_is_named_not_its_consequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended:
+        pid = 7
+
+        def __init__(self, code: int | None) -> None:
+            self.poll = lambda: code
+
+    supervisor = Supervisor(Link({}, b"", None), threads=1)
+    for codes, sentence in (
+        ([None, None], None),
+        ([RANK_LOST, -9], "The worker1 process (pid 7) was killed by SIGKILL."),
+        ([1, RANK_LOST], "The worker process (pid 7) ended with exit code 1; its log says why."),
+        ([None, RANK_LOST], f"The worker1 process (pid 7) ended with exit code {RANK_LOST}; its log says why."),
+    ):
+        children = {role: Ended(code) for role, code in zip(("worker", "worker1"), codes, strict=True)}
+        monkeypatch.setattr(supervisor, "_children", children)
+        assert supervisor.dead() == sentence
+    monkeypatch.setattr(supervisor, "_children", {})
+
+
+def test_the_first_rank_passes_plans_on_without_grammars_and_tells_the_others_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grammar = Compiled("key", "xgrammar", b"root ::= x")
+    row = OpenRow(0, Sampling(5, 1), [], pack_ids([1, 2]), b"", None, 0, grammar)
+    plan = StepPlan(1, [], [row], [], *[pack_ids([0])] * 5, sample=b"\1")
+    link = Link.create(2)
+    inbox: Inbox[Any] = Inbox(link, "worker1", ToWorker)
+
+    def fails(child: Child, followers: worker.Followers) -> None:
+        followers.tell(plan)
+        raise ModelError("the weights are made of wood")
+
+    monkeypatch.setattr(worker, "_serve", fails)
+    try:
+        with pytest.raises(ModelError):
+            worker.serve(Child("worker", link))
+        received = inbox.receive(5)
+        assert received == replace(plan, opened=[replace(row, grammar=None)])
+        assert inbox.receive(5) == Shutdown()
+        with pytest.raises(ModelError):
+            worker.serve(Child("worker1", link))  # one that follows tells nobody
+        assert inbox.receive(0.2) is None
+    finally:
+        inbox.close()
+        link.remove()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from sapwood.runtime.errors import RankLost, UnsupportedModel
 from sapwood.runtime.executor import load_executor
@@ -31,7 +32,7 @@ Drive = Callable[..., Any]
 
 def in_ranks(size: int, work: Callable[[Ranks], T]) -> list[T]:
     """What `work` gives in each of `size` ranks."""
-    store = dist.HashStore()
+    store = HashStore()
 
     def run(rank: int) -> T:
         group = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=60))
@@ -101,9 +102,9 @@ def saved(build: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -
 def behaviour(driver: Any, entry: Any, prompts: list[list[int]], guesses: list[int] | None = None) -> dict[str, Any]:
     """What a driver's executor gives for a mix of all that is asked of one; empty in other ranks than the first."""
     options = {"temperature": 0.9, "seed": 3, "top_p": 0.9, "repetition_penalty": 1.2}
-    greedy = driver.generate(prompts, 6, logprobs=3)
+    greedy = driver.generate(prompts, 4, logprobs=3)
     logprobs = [[one.logprob for one in row] for row in driver.sampled]
-    drawn = driver.generate(prompts, 6, **options)
+    drawn = driver.generate(prompts, 4, **options)
     driver.open(0, prompts[0], score_start=1, score_top=2)
     first = driver.prefill(0, prompts[0], chunk=7)
     output = driver.step([entry(0, [-1, *(guesses or greedy[0][1:4])], len(prompts[0]), drafts=3)])
