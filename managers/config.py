@@ -6,14 +6,16 @@ from typing import Any
 
 import msgspec
 
+from ..runtime.devices import DEVICES
 from ..runtime.text.tool_formats import TOOL_FORMATS
 from .bodies import struct_from
 from .errors import ConfigError, InvalidRequest
 
 SCHEDULES = ("lpm", "fcfs")
-ATTENTION_BACKENDS = ("auto", "cpu", "torch")
+ATTENTION_BACKENDS = ("auto", "cpu", "torch", "flashinfer")
 QUANTIZATIONS = ("none", "q8_0", "q4_0")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+KV_DTYPES = (*DTYPES, "float8_e4m3fn")
 TOOL_STYLES = ("auto", *TOOL_FORMATS)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -28,7 +30,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     chunk_tokens: the token budget of a step, and so the largest prefill chunk.
     max_running, max_queue: sequences computed at once, and sequences that may wait behind them.
     max_context: most tokens of prompt + completion; 0 means what the model was trained for.
-    attention_backend: what computes: "cpu" (the compiled kernels), "torch", or "auto": the kernels where they can.
+    device: "cpu", "cuda" (one NVIDIA GPU), or "auto": a GPU where there is one.
+    attention_backend: what computes: on the CPU "cpu" (the compiled kernels) or "torch", on a GPU "flashinfer" or
+        "torch"; "auto": the first of each where they can.
+    deterministic: answers do not depend on what else is computed at the time. The CPU kernels' never do; on a GPU it
+        costs speed, and torch's attention is refused.
+    dtype, kv_dtype: of the weights and the arithmetic, and of the KV pool; "auto" is float32 on the CPU, bfloat16 on a
+        GPU. "float8_e4m3fn" is for the KV pool of flashinfer only.
     quantize: "q8_0" or "q4_0": the kernels quantize plain (unquantized) weights to this when they load them.
     prefix_cache: keep prefixes and share them.
     drafts: guess tokens that were said before, where that is faster; answers do not change.
@@ -51,6 +59,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     drafts: bool = True
     jump_forward: bool = True
     schedule: str = "lpm"
+    device: str = "auto"
+    deterministic: bool = False
     attention_backend: str = "auto"
     quantize: str = "none"
     dtype: str = "auto"
@@ -94,7 +104,8 @@ _CHOICES = (
     ("attention_backend", ATTENTION_BACKENDS),
     ("quantize", QUANTIZATIONS),
     ("dtype", DTYPES),
-    ("kv_dtype", DTYPES),
+    ("kv_dtype", KV_DTYPES),
+    ("device", DEVICES),
     ("tool_format", TOOL_STYLES),
     ("log_level", LOG_LEVELS),
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from ..runtime.devices import require_gpu
 from ..runtime.errors import ModelError
 from ..runtime.weights import hub
 from .config import EngineConfig
@@ -133,6 +134,8 @@ class Front:
         if self._link is not None:
             raise EngineDead("An engine cannot be started twice.")
         self._began = time.perf_counter()
+        if self.config.device == "cuda":
+            require_gpu()  # before anything is fetched or started
         try:
             self._link = Link.create(self.config.tp)
             self._inbox = AsyncInbox(self._link, "front", ToFront)
@@ -166,6 +169,8 @@ class Front:
             await in_thread(lambda: _check_ranks(path, config.tp))
         configure_worker = ConfigureWorker(
             model_path=str(path),
+            device=config.device,
+            deterministic=config.deterministic,
             dtype=config.dtype,
             kv_dtype=config.kv_dtype,
             attention_backend=config.attention_backend,

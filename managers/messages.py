@@ -61,6 +61,8 @@ class ConfigureWorker(Message, frozen=True):
     """
 
     model_path: str
+    device: str
+    deterministic: bool
     dtype: str
     kv_dtype: str
     attention_backend: str

@@ -17,28 +17,15 @@ from msgspec.structs import replace
 from .child import Child, run_child
 from .grammar_loader import GrammarLoader
 from .logs import start_logging
-from .messages import (
-    ConfigureWorker,
-    Guided,
-    Message,
-    ModelInfo,
-    PrepareGrammar,
-    SampledLogprob,
-    Scored,
-    Shutdown,
-    StepPlan,
-    StepResult,
-    TopLogprobs,
-    ToWorker,
-    pack_ids,
-)
+from .messages import ConfigureWorker, Message, ModelInfo, PrepareGrammar, Shutdown, StepPlan, ToWorker
+from .steps import Steps
 from .wire import WORKER, Inbox, Outbox
 
 if TYPE_CHECKING:
     from ..runtime.executor import Executor
     from ..runtime.ranks import Ranks
-    from ..runtime.sampler import TopTokens
-    from ..runtime.step import GuidedRun
+
+GLANCE = 0.001  # seconds between looks at a step that the device computes, while no plan comes
 
 
 class Followers:
@@ -81,6 +68,8 @@ def _serve(child: Child, followers: Followers) -> None:
         config.model_path,
         max_running=config.max_running,
         max_context=config.max_context,
+        device=config.device,
+        deterministic=config.deterministic,
         dtype=config.dtype,
         kv_dtype=config.kv_dtype,
         attention_backend=config.attention_backend,
@@ -88,10 +77,11 @@ def _serve(child: Child, followers: Followers) -> None:
         threads=config.threads,
         kv_tokens=config.kv_tokens,
         kv_memory_fraction=config.kv_memory_fraction,
+        progress=child.log.info,
         ranks=ranks,
     )
     if executor.note and ranks.leads:
-        child.log.warning("torch computes instead of the CPU kernels: %s", executor.note)
+        child.log.warning("torch computes attention, not the best backend: %s", executor.note)
     info = _describe(executor)
     child.log.debug(
         "loaded %s: %.1fM parameters, %s, %.2f GiB, %d threads",
@@ -111,58 +101,36 @@ def _serve(child: Child, followers: Followers) -> None:
         jump_forward=config.jump_forward,
         answers=lambda: Outbox(child.link, "scheduler"),
     )
-    while not isinstance(message := inbox.receive(), Shutdown):
+    steps = Steps(executor, grammars, scheduler.send, lambda: inbox.dropped)
+    while not isinstance(message := inbox.receive(GLANCE if steps.is_waiting else None), Shutdown):
         if isinstance(message, StepPlan):
             followers.tell(message)
-            scheduler.send(execute(executor, message, grammars, inbox.dropped))
+            steps.run(message)
         elif isinstance(message, PrepareGrammar):
             grammars.prepare(message.grammar)
+        else:
+            steps.settle(only_if_over=True)
 
 
 def _join(child: Child, config: ConfigureWorker, followers: Followers) -> Ranks:
     """The model's ranks, once all of them are there."""
-    from torch import device
-
+    from ..runtime.backends import device_named
     from ..runtime.ranks import ALONE, join_ranks
 
     roles = child.link.workers
     if len(roles) == 1:
         return ALONE
     rank = roles.index(child.role)
+    device = device_named(config.device, config.attention_backend, config.quantize, rank, len(roles))
     followers.tell(config)
-    return join_ranks(rank, len(roles), child.link.rendezvous, device("cpu"))
+    return join_ranks(rank, len(roles), child.link.rendezvous, device)
 
 
 def _follow(inbox: Inbox[ToWorker], executor: Executor) -> None:
     """Execute what the first rank does, until Shutdown; it has the answers."""
     while not isinstance(message := inbox.receive(), Shutdown):
         if isinstance(message, StepPlan):
-            executor.step(message)
-
-
-def execute(executor: Executor, plan: StepPlan, grammars: GrammarLoader, dropped_frames: int) -> StepResult:
-    """The answer to one plan."""
-    started = time.perf_counter()
-    guides = {row.row: grammars.start(row) for row in plan.opened if row.grammar is not None}
-    output = executor.step(plan, guides)
-    return StepResult(
-        step=plan.step,
-        counts=pack_ids(output.counts),
-        token_ids=pack_ids(output.token_ids),
-        logprobs=[SampledLogprob(each.row, each.logprob, _top(each.top)) for each in output.logprobs],
-        scored=[Scored(run.entry, run.start, run.logprobs, list(map(_top, run.top))) for run in output.scored],
-        guided=list(map(_guided, output.guided)),
-        seconds=time.perf_counter() - started,
-        dropped_frames=dropped_frames,
-    )
-
-
-def _guided(run: GuidedRun) -> Guided:
-    return Guided(run.entry, run.rewind, run.forced, run.held, run.complete, run.failure)
-
-
-def _top(top: TopTokens) -> TopLogprobs:
-    return TopLogprobs(top.ids, top.logprobs)
+            executor.launch(message)
 
 
 def _describe(executor: Executor) -> ModelInfo:

@@ -5,7 +5,7 @@ It decides nothing about which work to do or which slot is whose; it does exactl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +14,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .backends import load_runner
+from .backends import device_named, load_runner
 from .errors import ModelError, UnsupportedModel
+from .graphs import CudaCapture
 from .kernels.sampling import NativeSampler, load_sampler
 from .kv_pool import KVPool, bytes_per_token, slots_that_fit
+from .launched import NOTHING, Launched, known
 from .model.config import ModelConfig
 from .ranks import ALONE, Ranks
-from .runner import ModelStep, Runner, SharedPrefix
+from .runner import ModelStep, Runner, SharedPrefix, TorchRunner
 from .sampler import NOT_FINITE, TopTokens, token_logprobs
-from .sampling_state import SamplingState
+from .sampling_state import SamplingState, looks_back
 from .step import RowGuide, RowOpening, ScoredRun, Step, StepOutput, unpack
+from .torch_sampling import choose
+from .transfer import Fetched
 from .turns import Turn, bitmasks, play
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+KV_DTYPES = DTYPES | {"float8_e4m3fn": torch.float8_e4m3fn}
 SCORE_PIECE = 128  # positions whose logits over the whole vocabulary exist at one time
 
 
@@ -49,7 +54,7 @@ class _Row:
 @dataclass(frozen=True)
 class _Entries:
     """A step's entries: int32 arrays [B] (rows, starts, lengths, drafts), [tokens] (slots), and the queries' bounds
-    [B + 1]."""
+    [B + 1]. members: the rows themselves, whoever has their numbers later."""
 
     rows: np.ndarray
     starts: np.ndarray
@@ -57,6 +62,7 @@ class _Entries:
     drafts: np.ndarray
     slots: np.ndarray
     bounds: np.ndarray
+    members: list[_Row]
 
 
 @dataclass(frozen=True)
@@ -84,34 +90,96 @@ class Executor:
         max_context: int,
         sampler: NativeSampler | None = None,
         note: str = "",
+        ahead: bool = False,
         ranks: Ranks = ALONE,
     ) -> None:
         """max_running: rows; max_context: tokens that a row's sequence may have at most.
 
         sampler: chooses tokens; torch does where there is none. note: why a better backend is not used, for the log.
+        ahead: launch steps without waiting for the device, where `starts_ahead` allows it.
         ranks: who computes the model; each executes the same steps, and the first alone has guides and answers.
         """
         self.runner = runner
         self.pool = runner.pool
         self.note = note
+        self.ahead = ahead
         self.ranks = ranks
         self._sampler = sampler
+        self._last, self._before_last = known(NOTHING), known(NOTHING)
         self.max_context = max_context
         self._slot_table = np.zeros((max_running, max_context), np.int32)
         self._rows: dict[int, _Row] = {}
         self._masks = ThreadPoolExecutor(1, "masks")  # guides work beside the forward pass
 
-    @torch.inference_mode()
     def step(self, step: Step, guides: Mapping[int, RowGuide] | None = None) -> StepOutput:
         """Executes one step. A request's trouble (logits that are not finite) is answered; a wrong plan raises.
 
         guides: of those rows that this step opens and that have one.
         """
+        return self.launch(step, guides).output()
+
+    def starts_ahead(self, step: Step, guides: Mapping[int, RowGuide]) -> bool:
+        """Whether the step can be launched before the tokens of the one before it are known to the host.
+
+        So it is where sampling does not look back: without guides, guesses, penalties, held-back stop ids, and where
+        no log-probabilities are wanted.
+        """
+        if not self.ahead or guides or any(step.drafts):
+            return False
+        opened = {opening.row: opening for opening in step.opened}
+        for row_number in unpack(step.rows).tolist():
+            opening = opened.get(row_number)
+            options = self._rows[row_number].state.options if opening is None else opening.sampling
+            scored = (self._rows[row_number] if opening is None else opening).score_start is not None
+            guided = opening is None and self._rows[row_number].guide is not None
+            if guided or scored or looks_back(options):
+                return False
+        return True
+
+    @torch.inference_mode()
+    def launch(self, step: Step, guides: Mapping[int, RowGuide] | None = None) -> Launched:
+        """As `step`, whose output can be asked for later where `starts_ahead`. Steps end in order all the same."""
+        ahead = self.starts_ahead(step, guides or {})
+        (self._before_last if ahead else self._last).output()
         self._update_rows(step, guides or {})
         entries = self._entries(step)
-        if not len(entries.rows):
-            return StepOutput(np.empty(0, np.int32), np.empty(0, np.int32), [], [], [])
-        token_ids = self._token_ids(step, entries)
+        if ahead and len(entries.rows):
+            launched = self._launch(step, entries, self._last)
+        else:
+            launched = known(self._run(step, entries) if len(entries.rows) else NOTHING)
+        self._before_last, self._last = self._last, launched
+        return launched
+
+    def _launch(self, step: Step, entries: _Entries, last: Launched) -> Launched:
+        """Orders the whole step on the device, where what `last` samples is fed from."""
+        token_ids = self._token_ids(step, entries, last.fed_places)
+        turns, sampled = self._turns(step, entries, token_ids)
+        hidden = self._forward(step, entries, token_ids, sampled.astype(np.int32), last.chosen)
+        if turns:
+            positions = np.array([turn.position for turn in turns])
+            logits = self.runner.logits(hidden)
+            if self.ranks.leads:
+                chosen = choose(logits, [turn.state for turn in turns], positions, None)
+            else:
+                chosen = torch.empty(len(turns), dtype=torch.int64, device=logits.device)
+            chosen = self.ranks.spread(chosen)
+        else:
+            chosen = hidden.new_empty(0, dtype=torch.int64)
+        fetched = Fetched(chosen)
+
+        def finish() -> StepOutput:
+            last.output()
+            for turn, token_id in zip(turns, fetched.wait().tolist(), strict=True):
+                if token_id >= 0:
+                    turn.state.append(token_id)
+                turn.take(token_id if token_id >= 0 else NOT_FINITE, None)
+            return self._output(entries, turns, [], [])
+
+        places = {int(entries.rows[turn.entry]): place for place, turn in enumerate(turns)}
+        return Launched(finish, fetched.is_there, chosen.clamp(min=0), places)
+
+    def _run(self, step: Step, entries: _Entries) -> StepOutput:
+        token_ids = self._token_ids(step, entries, {})
         turns, sampled = self._turns(step, entries, token_ids)
         guided = any(turn.guide is not None for turn in turns)
         masks = self._masks.submit(bitmasks, turns, self.runner.config.vocab_size) if guided else None
@@ -120,7 +188,7 @@ class Executor:
         hidden = self._forward(step, entries, token_ids, wanted.astype(np.int32))
         if turns:
             of_sampled = hidden if len(wanted) == len(sampled) else hidden[np.searchsorted(wanted, sampled)]
-            self._choose(entries, turns, self.runner.logits(of_sampled), masks)
+            self._choose(turns, self.runner.logits(of_sampled), masks)
         return self._output(entries, turns, spans, self._score(spans, hidden, wanted))
 
     # --- the rows ---------------------------------------------------------------------------------------------------
@@ -151,19 +219,24 @@ class Executor:
         bounds = _bounds(lengths)
         for row, start, length, first in zip(rows.tolist(), starts.tolist(), lengths.tolist(), bounds.tolist()):
             self._slot_table[row, start : start + length] = slots[first : first + length]
-        return _Entries(rows, starts, lengths, drafts, slots, bounds)
+        return _Entries(rows, starts, lengths, drafts, slots, bounds, [self._rows[row] for row in rows.tolist()])
 
-    def _token_ids(self, step: Step, entries: _Entries) -> np.ndarray:
-        """The step's token ids, int32 [tokens], with each row's last sample in place of -1."""
+    def _token_ids(self, step: Step, entries: _Entries, fed_places: Mapping[int, int]) -> np.ndarray:
+        """The step's token ids, int32 [tokens]. In place of -1 comes what the row sampled last, or where the step in
+        flight does that, -1 - its place there."""
         token_ids = unpack(step.token_ids)
         if (token_ids < 0).any():
-            last = np.array([self._rows[row].last_token for row in entries.rows.tolist()], np.int32)
+            rows = zip(entries.rows.tolist(), entries.members, strict=True)
+            last = [-1 - fed_places[row] if row in fed_places else member.last_token for row, member in rows]
+            last = np.array(last, np.int32)
             token_ids = np.where(token_ids < 0, np.repeat(last, entries.lengths), token_ids)
         return token_ids
 
     # --- the forward pass -------------------------------------------------------------------------------------------
 
-    def _forward(self, step: Step, entries: _Entries, token_ids: np.ndarray, wanted: np.ndarray) -> Tensor:
+    def _forward(
+        self, step: Step, entries: _Entries, token_ids: np.ndarray, wanted: np.ndarray, fed: Tensor | None = None
+    ) -> Tensor:
         """The hidden states of the tokens `wanted` (rows of the step, ascending): [wanted, width]."""
         ends = entries.starts + entries.lengths
         offsets = entries.starts - entries.bounds[:-1]
@@ -178,6 +251,7 @@ class Executor:
             kv_indices=np.concatenate(kv_indices),
             output_rows=wanted,
             shared=[SharedPrefix(run.entries, run.length) for run in step.shared],
+            fed=fed,
         )
         return self.runner.forward(model_step)
 
@@ -213,15 +287,14 @@ class Executor:
             first += 1 + drafts
         return turns, np.concatenate(sampled)
 
-    def _choose(
-        self, entries: _Entries, turns: list[Turn], logits: Tensor, masks: Future[np.ndarray | None] | None
-    ) -> None:
-        """Every turn takes its tokens, and every rank learns each row's last one."""
+    def _choose(self, turns: list[Turn], logits: Tensor, masks: Future[np.ndarray | None] | None) -> None:
+        """Every turn takes its tokens; in other ranks than the first, only the last of them."""
         if self.ranks.leads:
             play(turns, logits, masks.result() if masks is not None else None, self._sampler)
-        last = [turn.gained[-1] if turn.gained else 0 for turn in turns]  # after a failure any will do: it is dropped
-        for turn, token_id in zip(turns, self.ranks.told_by_first(last), strict=True):
-            self._rows[int(entries.rows[turn.entry])].last_token = token_id
+        last = self.ranks.told_by_first([turn.gained[-1] if turn.gained else 0 for turn in turns])
+        if not self.ranks.leads:
+            for turn, token_id in zip(turns, last, strict=True):
+                turn.gained.append(token_id)
 
     def _output(
         self, entries: _Entries, turns: list[Turn], spans: list[_ScoredSpan], runs: list[ScoredRun | None]
@@ -230,6 +303,8 @@ class Executor:
         counts = np.zeros(len(entries.rows), np.int32)
         token_ids: list[int] = []
         for turn in turns:
+            row = entries.members[turn.entry]
+            row.last_token = turn.gained[-1] if turn.gained else 0  # after a failure any will do: it is dropped
             counts[turn.entry] = len(turn.gained) if turn.finite else NOT_FINITE
         for span, run in zip(spans, runs, strict=True):
             if run is None:
@@ -287,45 +362,75 @@ def load_executor(
     threads: int = 0,
     kv_tokens: int = 0,
     kv_memory_fraction: float = 0.3,
+    device: str = "cpu",
+    deterministic: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
     ranks: Ranks = ALONE,
 ) -> Executor:
     """Loads the model at `path` (a `.gguf` file or a Hugging Face directory) and allocates its KV pool.
 
     max_context: 0, or one above the model's own or the pool's size, means the lower of those two.
-    dtype: float32, bfloat16, float16, or auto (float32). kv_dtype: the same, auto following dtype.
-    attention_backend: "cpu" (the compiled kernels; weights stay as they are stored, arithmetic is float32), "torch", or
-    auto: the kernels where they can run this. quantize: "q8_0" or "q4_0" quantizes plain matrices for the kernels.
-    threads: 0 leaves torch's own choice, divided by the ranks. kv_tokens: slots; 0 takes `kv_memory_fraction` of the
-    available memory.
-    ranks: who computes the model together, on one machine; all must be given the same options.
+    dtype: float32, bfloat16, float16, or auto (float32; on a GPU bfloat16). kv_dtype: the same, auto following dtype,
+    and float8_e4m3fn for flashinfer. device: cpu, cuda, or auto (a GPU where there is one).
+    attention_backend: "cpu" (the compiled kernels; weights stay as they are stored, arithmetic is float32), "torch",
+    "flashinfer", or auto: the kernels, on a GPU FlashInfer, where they can run this. quantize: "q8_0" or "q4_0"
+    quantizes plain matrices for the kernels. threads: 0 leaves torch's own choice, divided by the ranks. kv_tokens:
+    slots; 0 takes `kv_memory_fraction` of the device's available memory. deterministic: results do not depend on the
+    batch. progress: takes sentences on what takes long. ranks: who computes the model together, on one machine; all
+    must be given the same options.
     Raises ModelError or UnsupportedModel with a sentence for the user.
     """
-    weight_dtype = _dtype_named(dtype, "dtype", torch.float32)
-    pool_dtype = _dtype_named(kv_dtype, "kv_dtype", weight_dtype)
+    where = device_named(device, attention_backend, quantize, ranks.rank, ranks.size)
+    automatic = torch.bfloat16 if where.type == "cuda" else torch.float32
+    weight_dtype = _dtype_named(dtype, "dtype", automatic, DTYPES)
+    pool_dtype = _dtype_named(kv_dtype, "kv_dtype", weight_dtype, KV_DTYPES)
     if threads or ranks.size > 1:
         torch.set_num_threads(threads or max(1, torch.get_num_threads() // ranks.size))
 
     def make_pool(config: ModelConfig) -> KVPool:
-        per_token = ranks.total(bytes_per_token(config, pool_dtype))  # the ranks' pools share this machine's memory
-        slots = slots_that_fit(per_token, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction)
+        per_token = bytes_per_token(config, pool_dtype)
+        if where.type == "cpu":
+            per_token = ranks.total(per_token)  # the ranks' pools share this machine's memory
+        slots = slots_that_fit(per_token, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction, device=where)
         slots = ranks.least(slots)
         try:
-            return KVPool(config, slots, pool_dtype)
-        except MemoryError:
+            return KVPool(config, slots, pool_dtype, where)
+        except (MemoryError, torch.OutOfMemoryError):
             raise ModelError(f"the system refuses the memory for a KV pool of {slots} tokens") from None
 
     runner, note = load_runner(
-        path, make_pool, dtype=weight_dtype, backend=attention_backend, quantize=quantize, ranks=ranks
+        path,
+        make_pool,
+        dtype=weight_dtype,
+        device=where,
+        backend=attention_backend,
+        quantize=quantize,
+        deterministic=deterministic,
+        ranks=ranks,
     )
     limit = runner.config.max_context
     context = min(max_context or limit, limit, runner.pool.slots)
-    sampler = load_sampler(torch.get_num_threads())
-    return Executor(runner, max_running=max_running, max_context=context, sampler=sampler, note=note, ranks=ranks)
+    on_gpu = where.type == "cuda"
+    if on_gpu and isinstance(runner, TorchRunner):
+        progress("warming up")
+        runner.warm_up()
+        if not deterministic:  # graphs pad to several sizes
+            runner.capture_decodes(max_running, CudaCapture(), progress)
+    sampler = None if on_gpu else load_sampler(torch.get_num_threads())
+    return Executor(
+        runner,
+        max_running=max_running,
+        max_context=context,
+        sampler=sampler,
+        note=note,
+        ahead=on_gpu,
+        ranks=ranks,
+    )
 
 
-def _dtype_named(name: str, option: str, automatic: torch.dtype) -> torch.dtype:
+def _dtype_named(name: str, option: str, automatic: torch.dtype, named: Mapping[str, torch.dtype]) -> torch.dtype:
     if name == "auto":
         return automatic
-    if name not in DTYPES:
-        raise UnsupportedModel(f"{option} {name!r} is not supported; there are auto, {', '.join(DTYPES)}")
-    return DTYPES[name]
+    if name not in named:
+        raise UnsupportedModel(f"{option} {name!r} is not supported; there are auto, {', '.join(named)}")
+    return named[name]

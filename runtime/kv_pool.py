@@ -15,6 +15,8 @@ from .model.config import ModelConfig
 
 MIN_SLOTS = 2  # a prompt of one token, and one token to generate
 CACHE_LINE = 64  # bytes
+CPU = torch.device("cpu")
+NAN_BYTE = 0x7F  # a NaN of float8_e4m3fn
 
 
 def bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
@@ -22,13 +24,13 @@ def bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
     return 2 * config.layers * config.kv_heads * config.head_dim * dtype.itemsize
 
 
-def slots_that_fit(per_token: int, *, kv_tokens: int, memory_fraction: float) -> int:
-    """How many slots to allocate: `kv_tokens`, or if 0, what `memory_fraction` of the available memory holds.
+def slots_that_fit(per_token: int, *, kv_tokens: int, memory_fraction: float, device: torch.device = CPU) -> int:
+    """How many slots to allocate: `kv_tokens`, or if 0, what `memory_fraction` of the device's available memory holds.
 
     per_token: bytes that a token takes of this memory. Raises ModelError if the result is less than a request needs,
     or more than the available memory.
     """
-    available = available_memory()
+    available = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
     slots = kv_tokens or int(available * memory_fraction) // per_token
     if slots < MIN_SLOTS:
         raise ModelError(
@@ -75,16 +77,17 @@ class KVPool:
     multiplied by zero.
     """
 
-    def __init__(self, config: ModelConfig, slots: int, dtype: torch.dtype) -> None:
+    def __init__(self, config: ModelConfig, slots: int, dtype: torch.dtype, device: torch.device = CPU) -> None:
         self.slots = slots
         self.padding_slot = slots
         self.dtype = dtype
+        self.device = device
         self.nbytes = slots * bytes_per_token(config, dtype)
         shape = (slots + 1, config.kv_heads, config.head_dim)
-        self._keys = [_uninitialized(shape, dtype) for _ in range(config.layers)]
-        self._values = [_uninitialized(shape, dtype) for _ in range(config.layers)]
+        self._keys = [_uninitialized(shape, dtype, device) for _ in range(config.layers)]
+        self._values = [_uninitialized(shape, dtype, device) for _ in range(config.layers)]
         for tensor in (*self._keys, *self._values):
-            tensor[self.padding_slot] = 0
+            _bits(tensor)[self.padding_slot] = 0
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         """K and V of a layer."""
@@ -92,20 +95,28 @@ class KVPool:
 
     def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Writes k and v [tokens, kv_heads, head_dim] to slots, integer [tokens], no slot twice."""
-        self._keys[layer].index_copy_(0, slots, k.to(self.dtype))
-        self._values[layer].index_copy_(0, slots, v.to(self.dtype))
+        _bits(self._keys[layer]).index_copy_(0, slots, _bits(k.to(self.dtype)))
+        _bits(self._values[layer]).index_copy_(0, slots, _bits(v.to(self.dtype)))
 
     def poison(self, slots: Tensor) -> None:
         """Fills slots with NaN in every layer, so that a later use of freed memory shows."""
         for tensor in (*self._keys, *self._values):
-            tensor.index_fill_(0, slots, float("nan"))
+            bits = _bits(tensor)
+            bits.index_fill_(0, slots.to(self.device), NAN_BYTE if bits is not tensor else float("nan"))
 
 
-def _uninitialized(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _bits(tensor: Tensor) -> Tensor:
+    """The tensor as what torch can copy by index: itself, or the bytes of an eight-bit float."""
+    return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
+
+
+def _uninitialized(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Memory the system only provides where it is first written, in huge pages (which numpy asks for).
 
     It begins at a cache line, which a vector load would otherwise straddle.
     """
+    if device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
     size = int(np.prod(shape)) * dtype.itemsize
     raw = np.empty(size + CACHE_LINE, np.uint8)
     start = -raw.ctypes.data % CACHE_LINE

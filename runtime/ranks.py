@@ -40,6 +40,10 @@ class Ranks:
         """[rows, total] in the first rank, from every rank's x: the columns cut(total, size)[rank]; else [0, total]."""
         return x
 
+    def spread(self, x: Tensor) -> Tensor:
+        """The first rank's x, in every rank, of one shape in all. x itself may be overwritten."""
+        return x
+
     def told_by_first(self, values: list[int]) -> list[int]:
         """The first rank's values, in every rank; all must give equally many."""
         return values
@@ -81,10 +85,12 @@ class ProcessRanks(Ranks):
             return x.new_empty(0, total)
         return torch.cat([part[:, :width] for part, width in zip(parts, widths, strict=True)], dim=1)
 
+    def spread(self, x: Tensor) -> Tensor:
+        self._finish(lambda: self._group.broadcast([x]))
+        return x
+
     def told_by_first(self, values: list[int]) -> list[int]:
-        told = torch.tensor(values, dtype=torch.int64, device=self._device)
-        self._finish(lambda: self._group.broadcast([told]))
-        return told.tolist()
+        return self.spread(torch.tensor(values, dtype=torch.int64, device=self._device)).tolist()
 
     def total(self, value: int) -> int:
         return self._reduced(value, dist.ReduceOp.SUM)
@@ -120,7 +126,10 @@ def join_ranks(rank: int, size: int, rendezvous: str, device: torch.device) -> R
     if loopback is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    backend = "gloo"
+    if device.type == "cuda":
+        backend = "nccl"
+        torch.cuda.set_device(device)
     try:
         dist.init_process_group(backend, init_method=rendezvous, rank=rank, world_size=size, timeout=PATIENCE)
     except RuntimeError as error:

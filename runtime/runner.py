@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .attention.base import Attention, AttentionBatch
+from .attention.base import Attention, AttentionBatch, SharedPrefix
+from .graphs import Capture, DecodeGraphs, FixedAttention
 from .kv_pool import KVPool
 from .model.config import ModelConfig
 from .model.decoder import Decoder
+from .model.layers import AttentionStep
 from .model.registry import family_of
-
-
-@dataclass(frozen=True)
-class SharedPrefix:
-    """Entries of a step whose sequences begin with the same `length` slots."""
-
-    entries: Sequence[int]
-    length: int
+from .transfer import indices_to_device, to_device
 
 
 @dataclass(frozen=True)
@@ -35,6 +32,7 @@ class ModelStep:
 
     token_ids, positions, slots: [tokens]; a token's K and V go to its slot. output_rows: the tokens whose hidden
     states are wanted, ascending. shared: an entry is in one group at most; results do not depend on the groups.
+    fed: int64, on the runner's device: a token id below 0 stands for fed[-1 - id], which the host does not know yet.
     """
 
     token_ids: np.ndarray
@@ -44,7 +42,8 @@ class ModelStep:
     kv_indptr: np.ndarray
     kv_indices: np.ndarray
     output_rows: np.ndarray
-    shared: Sequence[SharedPrefix] = field(default_factory=tuple)
+    shared: Sequence[SharedPrefix] = ()
+    fed: Tensor | None = None
 
 
 class Runner(ABC):
@@ -70,10 +69,18 @@ class Runner(ABC):
         """float32 [rows, vocab] from rows of what `forward` gave; in other ranks than the first [0, vocab]."""
 
 
-class TorchRunner(Runner):
-    """A decoder in torch operations, which may be one rank's part of a model."""
+class ForwardPass(Protocol):
+    """What `Decoder` does; see there."""
 
-    def __init__(self, model: Decoder, pool: KVPool, attention: Attention) -> None:
+    def hidden(self, token_ids: Tensor, positions: Tensor, step: AttentionStep) -> Tensor: ...
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+
+class TorchRunner(Runner):
+    """A decoder in torch operations, on the device of its weights; it may be one rank's part of a model."""
+
+    def __init__(self, model: Decoder, pool: KVPool, attention: Attention, way: ForwardPass | None = None) -> None:
+        """way: computes what the model does, in another way."""
         self.config = model.config
         self.model = model
         self.pool = pool
@@ -84,19 +91,47 @@ class TorchRunner(Runner):
         )
         self.weight_bytes = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self._attention = attention
+        self._way = way or model
+        self._graphs: DecodeGraphs | None = None
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Computes a prompt into the padding slot, so that what a first step compiles and sets up is no request's."""
+        two = np.full(2, self.pool.padding_slot, np.int32)
+        bounds = np.array([0, 2], np.int32)
+        step = ModelStep(np.zeros(2, np.int32), np.arange(2, dtype=np.int32), two, bounds, bounds, two, bounds[:1])
+        self.logits(self.forward(step))
+
+    @torch.inference_mode()
+    def capture_decodes(self, most: int, capture: Capture, progress: Callable[[str], None]) -> None:
+        """Lets graphs compute decodes of up to `most` entries from now on, where the attention can live in them."""
+        if isinstance(self._attention, FixedAttention):
+            attending = partial(_PooledAttention, self.pool, self._attention)
+            self._graphs = DecodeGraphs(
+                self._attention, self.pool, self._way.hidden, attending, most=most, capture=capture, progress=progress
+            )
 
     def forward(self, step: ModelStep) -> Tensor:
-        self._attention.plan(AttentionBatch(step.qo_indptr, step.kv_indptr, step.kv_indices))
-        slots = torch.from_numpy(step.slots.astype(np.int64))
-        hidden = self.model.hidden(
-            torch.from_numpy(step.token_ids.astype(np.int64)),
-            torch.from_numpy(step.positions.astype(np.int64)),
-            _PooledAttention(self.pool, self._attention, slots),
-        )
-        return hidden.index_select(0, torch.from_numpy(step.output_rows.astype(np.int64)))
+        batch = AttentionBatch(step.qo_indptr, step.kv_indptr, step.kv_indices, step.shared)
+        if self._graphs is not None and self._graphs.fits(batch):
+            inputs = np.stack((step.token_ids, step.positions, step.slots))
+            hidden = self._graphs.run(batch, inputs, partial(with_fed, fed=step.fed))
+            return hidden[to_device(step.output_rows.astype(np.int64), self.model.device)]
+        self._attention.plan(batch)
+        arrays = (step.token_ids, step.positions, step.slots, step.output_rows)
+        token_ids, positions, slots, outputs = indices_to_device(arrays, self.model.device)
+        attention = _PooledAttention(self.pool, self._attention, slots)
+        return self._way.hidden(with_fed(token_ids, step.fed), positions, attention).index_select(0, outputs)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.model.logits(hidden)
+        return self._way.logits(hidden)
+
+
+def with_fed(token_ids: Tensor, fed: Tensor | None) -> Tensor:
+    """The ids with what `ModelStep.fed` has in place of those below 0."""
+    if fed is None or not len(fed):
+        return token_ids
+    return torch.where(token_ids < 0, fed[(-1 - token_ids).clamp(min=0)], token_ids)
 
 
 @dataclass(frozen=True)

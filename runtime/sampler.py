@@ -89,7 +89,7 @@ def sample(
     if kernels is not None:
         chosen = kernels.choose(logits.numpy(), states, positions, bitmasks)
     else:
-        chosen = torch_sampling.choose(logits, states, positions, bitmasks).numpy()
+        chosen = torch_sampling.choose(logits, states, positions, bitmasks).cpu().numpy()
     token_ids = np.where(chosen < 0, NOT_FINITE, chosen)
     for state, token_id in zip(states, token_ids.tolist(), strict=True):
         if token_id >= 0:
@@ -105,14 +105,16 @@ def _chosen_logprobs(logits: Tensor, token_ids: np.ndarray, states: Sequence[Sam
     if not rows:
         return []
     tops = [states[i].options.logprobs or 0 for i in rows]
-    values, top = token_logprobs(logits.index_select(0, torch.tensor(rows)), token_ids[rows], tops)
+    some = logits.index_select(0, torch.tensor(rows, device=logits.device))
+    values, top = token_logprobs(some, token_ids[rows], tops)
     return [ChosenLogprob(*one) for one in zip(rows, values, top, strict=True)]
 
 
 def token_logprobs(logits: Tensor, token_ids: np.ndarray, tops: Sequence[int]) -> tuple[list[float], list[TopTokens]]:
     """Natural log-probabilities of `token_ids` [rows] by `logits` [rows, vocab], and each row's `tops[i]` likeliest."""
     logprobs = torch.log_softmax(logits, dim=-1)
-    own = logprobs.gather(1, torch.from_numpy(token_ids.astype(np.int64)).unsqueeze(1)).squeeze(1).tolist()
+    chosen = torch.from_numpy(token_ids.astype(np.int64)).to(logits.device)
+    own = logprobs.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
     most = min(max(tops, default=0), logits.shape[1])
     if most == 0:
         return own, [TopTokens([], []) for _ in own]

@@ -93,6 +93,12 @@ class SamplingState:
             self.counts[token_id] -= 1
 
 
+def looks_back(options: SamplingOptions) -> bool:
+    """Whether a choice, or what is said of it, needs the tokens before it on the host."""
+    penalizes = options.repetition_penalty != 1 or options.presence_penalty or options.frequency_penalty
+    return bool(penalizes) or options.min_tokens > 0 or options.logprobs is not None
+
+
 def uniform(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Numbers in [0, 1), float64: a hash of (seed, position), each step SplitMix64 (Steele et al., 2014).
 

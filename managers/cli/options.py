@@ -11,7 +11,17 @@ from typing import Any
 
 import msgspec
 
-from ..config import ATTENTION_BACKENDS, DTYPES, LOG_LEVELS, QUANTIZATIONS, SCHEDULES, TOOL_STYLES, EngineConfig
+from ...runtime.devices import DEVICES
+from ..config import (
+    ATTENTION_BACKENDS,
+    DTYPES,
+    KV_DTYPES,
+    LOG_LEVELS,
+    QUANTIZATIONS,
+    SCHEDULES,
+    TOOL_STYLES,
+    EngineConfig,
+)
 from ..errors import ConfigError
 
 DEFAULT_HOST = "127.0.0.1"
@@ -26,10 +36,22 @@ def add_model_options(parser: argparse.ArgumentParser, log_level: str) -> None:
     _option(group, "model", "NAME", f"{sources}; smollm2 is fetched once, into {CACHE}")
     _option(group, "tp", "N", "tensor parallelism: divide the model over so many worker processes, with a part each")
     _option(group, "threads", "N", "CPU threads of each worker; 0: as many as its libraries choose")
-    _option(group, "attention_backend", None, "what computes: compiled kernels (cpu), or torch", ATTENTION_BACKENDS)
+    _option(group, "device", None, "where it computes; auto: on a GPU where there is one", DEVICES)
+    _option(
+        group,
+        "attention_backend",
+        None,
+        "what computes: compiled kernels (cpu), on a GPU flashinfer, or torch",
+        ATTENTION_BACKENDS,
+    )
+    group.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="answers do not depend on what else is computed; slower on a GPU, always so with the CPU kernels",
+    )
     _option(group, "quantize", None, "quantize unquantized weights when loading them", QUANTIZATIONS)
     _option(group, "dtype", None, "type of the weights and of the arithmetic", DTYPES)
-    _option(group, "kv_dtype", None, "type of the KV pool", DTYPES)
+    _option(group, "kv_dtype", None, "type of the KV pool; eight bits with flashinfer only", KV_DTYPES)
     _option(group, "tool_format", None, "how the model writes tool calls; auto: as its template shows", TOOL_STYLES)
     group.add_argument(
         "--log-level",

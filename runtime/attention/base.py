@@ -6,6 +6,7 @@ A backend plans once per step and runs once per layer. It reads the KV pool and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,14 @@ from ..model.config import ModelConfig
 
 
 @dataclass(frozen=True)
+class SharedPrefix:
+    """Entries of a step whose sequences begin with the same `length` slots, which none of their queries is in."""
+
+    entries: Sequence[int]
+    length: int
+
+
+@dataclass(frozen=True)
 class AttentionBatch:
     """The ragged shape of a step with B entries; all arrays int32.
 
@@ -23,11 +32,13 @@ class AttentionBatch:
     kv_indptr [B + 1], kv_indices: entry b attends to the slots kv_indices[kv_indptr[b] : kv_indptr[b + 1]], in order
         of position. Its queries are the last of those positions: with n queries and m slots, query i (from 0) sees
         the first m - n + i + 1 of them.
+    shared: an entry is in one group at most; a backend may read a group's slots once for all its entries.
     """
 
     qo_indptr: np.ndarray
     kv_indptr: np.ndarray
     kv_indices: np.ndarray
+    shared: Sequence[SharedPrefix] = ()
 
 
 class Attention(ABC):

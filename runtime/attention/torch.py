@@ -13,8 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..errors import UnsupportedModel
 from ..kv_pool import KVPool
 from ..model.config import ModelConfig
+from ..transfer import to_device
 from .base import Attention, AttentionBatch
 
 WASTE = 1.25  # how much larger than its entries a rectangle may be, beyond
@@ -47,8 +49,10 @@ class TorchAttention(Attention):
 
     def __init__(self, config: ModelConfig, pool: KVPool) -> None:
         super().__init__(config, pool)
+        if pool.dtype.itemsize == 1:
+            raise UnsupportedModel(f"the torch backend has no KV pool of {pool.dtype}; flashinfer, on a GPU, has")
         self._groups: list[_Group] = []
-        empty = torch.empty(0, config.kv_heads, config.head_dim, dtype=pool.dtype)
+        empty = torch.empty(0, config.kv_heads, config.head_dim, dtype=pool.dtype, device=pool.device)
         self._gathered = (empty, empty)  # K and V of one group; kept, since fresh memory costs more than the copy
 
     def plan(self, batch: AttentionBatch) -> None:
@@ -57,13 +61,12 @@ class TorchAttention(Attention):
         order = np.lexsort((key_counts, query_counts))
         groups = _split(query_counts[order].tolist(), key_counts[order].tolist())
         self._groups = [
-            _rectangle(batch, order[start:end], query_counts, key_counts, self.pool.padding_slot)
-            for start, end in groups
+            _rectangle(batch, order[start:end], query_counts, key_counts, self.pool) for start, end in groups
         ]
         most = max((len(group.slots) for group in self._groups), default=0)
         if most > len(self._gathered[0]):
             shape = (most, *self._gathered[0].shape[1:])
-            self._gathered = (torch.empty(shape, dtype=self.pool.dtype), torch.empty(shape, dtype=self.pool.dtype))
+            self._gathered = (self._gathered[0].new_empty(shape), self._gathered[0].new_empty(shape))
 
     def run(self, layer: int, q: Tensor) -> Tensor:
         keys, values = self.pool.layer(layer)
@@ -111,13 +114,13 @@ def _split(query_counts: list[int], key_counts: list[int]) -> list[tuple[int, in
 
 
 def _rectangle(
-    batch: AttentionBatch, entries: np.ndarray, query_counts: np.ndarray, key_counts: np.ndarray, padding_slot: int
+    batch: AttentionBatch, entries: np.ndarray, query_counts: np.ndarray, key_counts: np.ndarray, pool: KVPool
 ) -> _Group:
     own_queries, own_keys = query_counts[entries][:, None], key_counts[entries][:, None]
     queries, keys = np.arange(own_queries.max())[None], np.arange(own_keys.max())[None]
     rows = batch.qo_indptr[entries][:, None] + np.minimum(queries, own_queries - 1)
     places = batch.kv_indptr[entries][:, None] + np.minimum(keys, own_keys - 1)
-    slots = np.where(keys < own_keys, batch.kv_indices[places], padding_slot)
+    slots = np.where(keys < own_keys, batch.kv_indices[places], pool.padding_slot)
     last_seen = own_keys - own_queries + np.minimum(queries, own_queries - 1)  # [count, queries]
     real = queries < own_queries
     count = len(entries)
@@ -125,18 +128,18 @@ def _rectangle(
     square = count == 1 and queries.size == keys.size
     mask = None
     if not square and (padded_keys or queries.size > 1):
-        seen = torch.from_numpy(keys[None] <= last_seen[:, :, None]).unsqueeze(1)
-        mask = torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))
+        seen = to_device(keys[None] <= last_seen[:, :, None], pool.device).unsqueeze(1)
+        mask = torch.zeros(seen.shape, device=pool.device).masked_fill_(~seen, float("-inf"))
     return _Group(
         count=count,
-        rows=_index(rows),
-        slots=_index(slots),
+        rows=_index(rows, pool),
+        slots=_index(slots, pool),
         mask=mask,
         causal=square,
-        kept=None if real.all() else _index(np.flatnonzero(real)),
-        targets=_index(rows[real]),
+        kept=None if real.all() else _index(np.flatnonzero(real), pool),
+        targets=_index(rows[real], pool),
     )
 
 
-def _index(array: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array.reshape(-1), dtype=np.int64))
+def _index(array: np.ndarray, pool: KVPool) -> Tensor:
+    return to_device(array.reshape(-1).astype(np.int64, copy=False), pool.device)

@@ -45,7 +45,7 @@ class Decoder:
 
     def hidden(self, token_ids: Tensor, positions: Tensor, step: AttentionStep) -> Tensor:
         """Last layer's output, normed: [tokens, width]. token_ids and positions: integer [tokens]."""
-        x = self._embedded(token_ids)
+        x = self.embedded(token_ids)
         rotation = Rotation.at(positions, self.rope_frequencies, self.dtype)
         for index, layer in enumerate(self.layers):
             x = layer.forward(index, x, rotation, step, self.shard.config, self.ranks)
@@ -55,7 +55,7 @@ class Decoder:
         """float32 [rows, vocab] from rows of `hidden`; [0, vocab] in other ranks than the first."""
         return self.ranks.join_columns(F.linear(hidden, self.head).float(), self.config.vocab_size)
 
-    def _embedded(self, token_ids: Tensor) -> Tensor:
+    def embedded(self, token_ids: Tensor) -> Tensor:
         """[tokens, width]: each rank adds the rows of its own token ids, and zeros."""
         if self.ranks.size == 1:
             return F.embedding(token_ids, self.embed)

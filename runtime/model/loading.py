@@ -26,11 +26,12 @@ from .shard import Shard
 ROPE_FACTORS = "rope_freqs.weight"
 ALIGN_BYTES = 64
 HEAD = "lm_head.weight"
+CPU = torch.device("cpu")
 READERS = 4  # threads; dequantizing releases the interpreter's lock for most of its time
 
 
-def load_model(path: Path | str, dtype: torch.dtype, ranks: Ranks = ALONE) -> Decoder:
-    """The model at `path` (a `.gguf` file or a Hugging Face directory), its weights converted to `dtype`.
+def load_model(path: Path | str, dtype: torch.dtype, device: torch.device = CPU, ranks: Ranks = ALONE) -> Decoder:
+    """The model at `path` (a `.gguf` file or a Hugging Face directory), its weights converted to `dtype`, on `device`.
 
     ranks: who shares it; only this rank's part is read. Raises ModelError naming the tensor that is missing,
     unexpected or of the wrong shape, and UnsupportedModel where there are too many ranks.
@@ -42,7 +43,10 @@ def load_model(path: Path | str, dtype: torch.dtype, ranks: Ranks = ALONE) -> De
     specs = zip(checked_specs(checkpoint, family, config), family.tensors(shard.config), strict=True)
     parts = _read_parts(checkpoint, family, [_Piece(*both, shard) for both in specs], dtype)
     factors = checkpoint.read(ROPE_FACTORS) if config.rope.scaling == "factors" else None
-    return _assemble(config, parts, rope_frequencies(config.rope, config.head_dim, factors), ranks)
+    frequencies = rope_frequencies(config.rope, config.head_dim, factors)
+    if device.type != "cpu":
+        parts = {name: part.to(device) for name, part in parts.items()}
+    return _assemble(config, parts, frequencies.to(device), ranks)
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
 
 if TYPE_CHECKING:
     from sapwood.runtime.executor import Executor
+    from sapwood.runtime.launched import Launched
     from sapwood.runtime.step import StepOutput
 
 
@@ -119,6 +122,9 @@ class Driver:
         return [int(self.free.pop()) for _ in range(count)]
 
     def step(self, entries: Sequence[Entry], poison: Sequence[int] = ()) -> StepOutput:
+        return self.launch(entries, poison).output()
+
+    def launch(self, entries: Sequence[Entry], poison: Sequence[int] = ()) -> Launched:
         slots = [entry.slots if entry.slots is not None else self.take(len(entry.ids)) for entry in entries]
         plan = Plan(
             poison=pack(poison),
@@ -135,7 +141,7 @@ class Driver:
         )
         guides, self._guides = self._guides, {}
         self._opened, self._closed, self._writes = [], [], []
-        return self.executor.step(plan, guides)
+        return self.executor.launch(plan, guides)
 
     def prefill(self, row: int, prompt: Sequence[int], chunk: int = 1 << 20) -> StepOutput:
         """Computes a row's prompt in chunks and samples after the last."""
@@ -184,6 +190,50 @@ def drive(one_thread: None, request: pytest.FixtureRequest) -> Callable[..., Dri
         return Driver(load_executor(path, **defaults | options))
 
     return start
+
+
+@pytest.fixture(scope="session")
+def drive_torch(one_thread: None) -> Callable[..., Driver]:
+    """As `drive`, with torch for everything, the choice of tokens too, as on a GPU."""
+
+    def start(path: Path, **options: Any) -> Driver:
+        from sapwood.runtime.executor import load_executor
+
+        defaults = {"max_running": 8, "kv_tokens": 4096, "attention_backend": "torch"}
+        executor = load_executor(path, **defaults | options)
+        executor._sampler = None
+        return Driver(executor)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def drive_runner() -> Callable[[Executor], Driver]:
+    return Driver
+
+
+@pytest.fixture(scope="session")
+def in_ranks() -> Callable[[int, Callable[[Any], Any]], list[Any]]:
+    """Gives what a function gives in each of so many ranks: threads here, which exchange over gloo as processes
+    do."""
+
+    def run_all(size: int, work: Callable[[Any], Any]) -> list[Any]:
+        import torch
+        import torch.distributed as dist
+        from torch._C._distributed_c10d import HashStore
+
+        from sapwood.runtime.ranks import ProcessRanks
+
+        store = HashStore()
+
+        def run(rank: int) -> Any:
+            group = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=60))
+            return work(ProcessRanks(cast(dist.ProcessGroup, group), torch.device("cpu")))
+
+        with ThreadPoolExecutor(size) as threads:
+            return [each.result(100) for each in [threads.submit(run, rank) for rank in range(size)]]
+
+    return run_all
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.runtime.attention.base import Attention, AttentionBatch
-from sapwood.runtime.attention.registry import BACKENDS, backend_named
-from sapwood.runtime.attention.torch import GROUP_SLOTS, _split
+from sapwood.runtime.attention.torch import GROUP_SLOTS, TorchAttention, _split
 from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model.config import ModelConfig, Rope
 
+BACKENDS: dict[str, type[Attention]] = {TorchAttention.name: TorchAttention}
 SLOTS = 600
 HEAD_DIM = 16
 
@@ -125,7 +125,3 @@ def test_rectangles_cover_every_entry_once_and_waste_little(pairs: list[tuple[in
         filled = sum(member[0] * member[1] for member in members)
         assert len(members) == 1 or len(members) * queries * keys <= 1.25 * filled + 2048
         assert len(members) == 1 or len(members) * keys <= GROUP_SLOTS
-
-
-def test_auto_is_a_backend_that_exists() -> None:
-    assert backend_named("auto") in BACKENDS.values()

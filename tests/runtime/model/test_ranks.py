@@ -6,16 +6,12 @@ The ranks are threads here, each with an executor of its own; they exchange over
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from sapwood.runtime.errors import RankLost, UnsupportedModel
 from sapwood.runtime.executor import load_executor
@@ -23,30 +19,18 @@ from sapwood.runtime.model.family import TensorSpec
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.model.registry import family_of
 from sapwood.runtime.model.shard import cut
-from sapwood.runtime.ranks import ProcessRanks, Ranks
+from sapwood.runtime.ranks import Ranks
 
 TOLERANCE = 1e-4
-T = TypeVar("T")
 Drive = Callable[..., Any]
-
-
-def in_ranks(size: int, work: Callable[[Ranks], T]) -> list[T]:
-    """What `work` gives in each of `size` ranks."""
-    store = HashStore()
-
-    def run(rank: int) -> T:
-        group = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=60))
-        return work(ProcessRanks(cast(dist.ProcessGroup, group), torch.device("cpu")))
-
-    with ThreadPoolExecutor(size) as threads:
-        return [each.result(100) for each in [threads.submit(run, rank) for rank in range(size)]]
+InRanks = Callable[..., list[Any]]
 
 
 # --- what they exchange ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_ranks_exchange_sums_columns_and_numbers(size: int) -> None:
+def test_ranks_exchange_sums_columns_and_numbers(in_ranks: InRanks, size: int) -> None:
     def work(ranks: Ranks) -> tuple[Any, ...]:
         columns = torch.arange(22.0).view(2, 11)[:, list(cut(11, size)[ranks.rank])]
         return (
@@ -67,7 +51,7 @@ def test_ranks_exchange_sums_columns_and_numbers(size: int) -> None:
         assert (told, total, least) == ([10, 20], size * 2**40 + extra, 5)
 
 
-def test_a_rank_whose_peer_is_gone_says_so() -> None:
+def test_a_rank_whose_peer_is_gone_says_so(in_ranks: InRanks) -> None:
     def work(ranks: Ranks) -> str:
         if not ranks.leads:
             return "gone"  # with it goes its end of the connection
@@ -118,7 +102,9 @@ def behaviour(driver: Any, entry: Any, prompts: list[list[int]], guesses: list[i
     }
 
 
-def compared(drive: Drive, entry: Any, path: Path, sizes: tuple[int, ...], **options: Any) -> dict[int, list[Any]]:
+def compared(
+    in_ranks: InRanks, drive: Drive, entry: Any, path: Path, sizes: tuple[int, ...], **options: Any
+) -> dict[int, list[Any]]:
     """Checks that two, three, … ranks behave as one does. The executors of the ranks, by how many there are."""
     alone = drive(path, **options)
     vocab = alone.executor.runner.config.vocab_size
@@ -139,20 +125,26 @@ def compared(drive: Drive, entry: Any, path: Path, sizes: tuple[int, ...], **opt
             assert found[name] == expected[name], (size, name)
         for name in ("logprobs", "scored"):
             np.testing.assert_allclose(found[name], expected[name], atol=TOLERANCE, err_msg=f"{name} of {size} ranks")
-        assert not any(other[name] for _, other in others for name in ("greedy", "drawn", "drafted"))
+        for _, other in others:  # they are told each row's last token, and nothing else
+            assert other["greedy"] == expected["greedy"]
+            assert other["drafted"] == expected["drafted"][-1:]
+            assert not other["logprobs"].size
         executors[size] = [executor for executor, _ in answers]
     return executors
 
 
 @pytest.mark.parametrize("drive", ["torch"], indirect=True)
 @pytest.mark.parametrize("name", MODELS)
-def test_ranks_compute_what_one_does(drive: Drive, entry: Any, saved: Callable[[str], Path], name: str) -> None:
-    compared(drive, entry, saved(name), (2, 3, 4))
+def test_ranks_compute_what_one_does(
+    in_ranks: InRanks, drive: Drive, entry: Any, saved: Callable[[str], Path], name: str
+) -> None:
+    compared(in_ranks, drive, entry, saved(name), (2, 3, 4))
 
 
 @pytest.mark.parametrize("drive", ["torch"], indirect=True)
 @pytest.mark.parametrize("quantization", ["F32", "Q8_0"])
 def test_ranks_read_their_parts_of_a_gguf_file(
+    in_ranks: InRanks,
     drive: Drive,
     entry: Any,
     build: Callable[..., Any],
@@ -161,13 +153,13 @@ def test_ranks_read_their_parts_of_a_gguf_file(
     quantization: str,
 ) -> None:
     """Heads of 16 columns and an inner width of 96: the cuts go through the blocks of 32 that Q8_0 has."""
-    compared(drive, entry, save_gguf(build("llama"), tmp_path / "model.gguf", quantization), (4,))
+    compared(in_ranks, drive, entry, save_gguf(build("llama"), tmp_path / "model.gguf", quantization), (4,))
 
 
 @pytest.mark.parametrize("drive", ["torch"], indirect=True)
-def test_ranks_compute_smollm2(drive: Drive, entry: Any, smollm2_path: Path) -> None:
+def test_ranks_compute_smollm2(in_ranks: InRanks, drive: Drive, entry: Any, smollm2_path: Path) -> None:
     """9 query heads over 3 key-value heads: two ranks have 6 and 3 of them."""
-    executors = compared(drive, entry, smollm2_path, (2, 3), kv_tokens=256)
+    executors = compared(in_ranks, drive, entry, smollm2_path, (2, 3), kv_tokens=256)
     for size, kv_heads in ((2, [2, 1]), (3, [1, 1, 1])):
         assert [each.pool.layer(0)[0].shape[1] for each in executors[size]] == kv_heads
         norms = 61 * 576  # which every rank has
@@ -176,10 +168,10 @@ def test_ranks_compute_smollm2(drive: Drive, entry: Any, smollm2_path: Path) -> 
         assert {each.runner.parameters for each in executors[size]} == {134_515_008}
 
 
-def test_a_rank_holds_no_more_than_its_part(saved: Callable[[str], Path]) -> None:
+def test_a_rank_holds_no_more_than_its_part(in_ranks: InRanks, saved: Callable[[str], Path]) -> None:
     path = saved("llama")
     whole = load_model(path, torch.float32)
-    parts = in_ranks(3, lambda ranks: load_model(path, torch.float32, ranks))
+    parts = in_ranks(3, lambda ranks: load_model(path, torch.float32, ranks=ranks))
     held = [
         {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in part.parameters()}
         for part in parts
@@ -202,7 +194,9 @@ def test_a_family_cuts_every_matrix_but_no_norm(family: str, saved: Callable[[st
 # --- options --------------------------------------------------------------------------------------------------------
 
 
-def test_the_pool_is_as_large_as_all_can_hold(saved: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pool_is_as_large_as_all_can_hold(
+    in_ranks: InRanks, saved: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ranks on one machine share its memory, and have equally many slots whatever each of them takes for a token."""
     path = saved("llama")
     monkeypatch.setattr("sapwood.runtime.kv_pool.available_memory", lambda: 10_000_000)

@@ -1,0 +1,67 @@
+"""The forward pass of a `Decoder` with FlashInfer's fused kernels, on CUDA: a dozen launches a layer, not forty.
+
+It computes what `Decoder.hidden` does but for rounding: norms and rotations round once, at their end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .decoder import Decoder
+from .layers import AttentionStep
+
+
+class FusedForward:
+    """A decoder's layers as stages over rows of tokens; only attention, between them, knows which rows belong together.
+
+    The stages pass on the residual stream, which they change in place, and its norm.
+    """
+
+    def __init__(self, model: Decoder, flashinfer: Any) -> None:
+        """flashinfer: the module, whose root has the kernels."""
+        self.model = model
+        self._kernels = flashinfer
+        positions = torch.arange(model.config.max_context, device=model.device)
+        angles = torch.outer(positions.float(), model.rope_frequencies)
+        self._cos_sin = torch.cat((angles.cos(), angles.sin()), dim=-1)  # float32 [max_context, head_dim]
+        self._norms_after = [layer.attn_norm for layer in model.layers[1:]] + [model.norm]
+
+    def hidden(self, token_ids: Tensor, positions: Tensor, step: AttentionStep) -> Tensor:
+        """See `Decoder.hidden`."""
+        residual, x = self.begin(token_ids)
+        for index in range(len(self.model.layers)):
+            x = self.finish_layer(index, step.attend(index, *self.project(index, x, positions)), residual)
+        return x
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `Decoder.logits`."""
+        return self.model.logits(hidden)
+
+    def begin(self, token_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The residual stream at its start, and its norm, each [tokens, width]."""
+        residual = self.model.embedded(token_ids)
+        return residual, self._kernels.rmsnorm(residual, self.model.layers[0].attn_norm, self.model.config.rms_eps)
+
+    def project(self, index: int, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v of a layer, q and k rotated: each [tokens, its heads of this rank, head_dim]."""
+        config, layer = self.model.shard.config, self.model.layers[index]
+        q_width, kv_width = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        parts = F.linear(x, layer.qkv, layer.qkv_bias).split([q_width, kv_width, kv_width], dim=-1)
+        self._kernels.apply_rope_with_cos_sin_cache_inplace(
+            positions, parts[0], parts[1], config.head_dim, self._cos_sin, is_neox=True
+        )
+        q, k, v = (part.view(len(x), -1, config.head_dim) for part in parts)
+        return q, k, v
+
+    def finish_layer(self, index: int, attended: Tensor, residual: Tensor) -> Tensor:
+        """The rest of a layer: adds to the residual stream and gives its norm, as the next layer wants it."""
+        layer, eps = self.model.layers[index], self.model.config.rms_eps
+        x = self.model.ranks.sum(F.linear(attended.reshape(len(attended), -1), layer.out))
+        self._kernels.fused_add_rmsnorm(x, residual, layer.mlp_norm, eps)  # residual += x; x = its norm
+        x = self.model.ranks.sum(F.linear(self._kernels.silu_and_mul(F.linear(x, layer.gate_up)), layer.down))
+        self._kernels.fused_add_rmsnorm(x, residual, self._norms_after[index], eps)
+        return x
