@@ -33,7 +33,14 @@ SCHEMA = {
     "required": ["a"],
     "additionalProperties": False,
 }
-OPTIONS: dict[str, Any] = {"kv_tokens": 1024, "chunk_tokens": 32, "threads": 1, "audit": True, "poison_freed": True}
+OPTIONS: dict[str, Any] = {
+    "device": "cpu",
+    "kv_tokens": 1024,
+    "chunk_tokens": 32,
+    "threads": 1,
+    "audit": True,
+    "poison_freed": True,
+}
 
 
 @pytest.fixture(scope="module")
