@@ -34,7 +34,9 @@ def checks_text(normal: Normal, lowered: Lowered) -> str:
     marks = _marks(normal, lowered)
     if not marks:
         return ""
-    return json.dumps({"schema": normal.schema, "checked": marks}, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(
+        {"draft": normal.draft, "schema": normal.schema, "checked": marks}, separators=(",", ":"), ensure_ascii=False
+    )
 
 
 def _marks(normal: Normal, lowered: Lowered) -> list[Json]:
@@ -71,7 +73,9 @@ def _walk(root: Json) -> list[tuple[Path, dict[str, Json]]]:
     """Every schema object that stands where it applies for certain to something, with the path to it."""
     found = []
     todo: list[tuple[Path, Json]] = [([], root)]
-    todo += [(["$defs", name], part) for name, part in (root.get("$defs", {}) if isinstance(root, dict) else {}).items()]
+    todo += [
+        (["$defs", name], part) for name, part in (root.get("$defs", {}) if isinstance(root, dict) else {}).items()
+    ]
     while todo:
         path, schema = todo.pop()
         if isinstance(schema, dict):
@@ -93,7 +97,7 @@ class Places:
 
     def __init__(self, checks: Json) -> None:
         self._schema = checks["schema"]
-        self._validation = Validation(self._schema)
+        self._validation = Validation(self._schema, checks["draft"])
         self._places: dict[int, Place] = {}
         self._marked: dict[int, tuple[str, set[str]]] = {}
         for path, pointer, keywords in checks["checked"]:

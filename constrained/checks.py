@@ -1,25 +1,28 @@
 """Enforces what no grammar expresses: a value is validated the moment it closes, while it can still be taken back.
 
-Only parts of a schema that apply to a value for certain are looked at where it stands; what stands under anyOf and the like
-is checked with the nearest value around it to which a part applies for certain.
+Only parts of a schema that apply to a value for certain are looked at where it stands; what stands under anyOf and the
+like is checked with the nearest value around it to which a part applies for certain.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from .check_places import Place, Places
 from .json_scan import Closed, Scanner, Value
+from .schema_document import finite
 
 Json = Any
 
 
 @dataclass(frozen=True)
 class _Span:
-    """A kind of JSON text within a completion: what it begins after, and what is checked in it (places: None for nothing)."""
+    """A kind of JSON text within a completion: what it begins after, and what is checked in it (places: None for
+    nothing).
+    """
 
     begin: bytes
     json: bool
@@ -105,7 +108,7 @@ class Checker:
             if state.scanner is None:
                 at, state = self._in_text(plan, state)
                 continue
-            at, scanner, closed = state.scanner.step(self._data, at, lambda scanner: _begin(state.places, scanner))
+            at, scanner, closed = state.scanner.step(self._data, at, partial(_begin, state.places))
             state = replace(state, scanner=scanner)
             if closed is not None:
                 seen = self._is_right(closed, state)
@@ -130,7 +133,11 @@ class Checker:
         """None where a closed value or property name is wrong; else what later items must not be equal to, or ""."""
         if not closed.checked or state.places is None:
             return ""
-        value = json.loads(self._data[closed.start : closed.end])
+        try:
+            value = json.loads(self._data[closed.start : closed.end], parse_float=finite)
+        except ValueError as error:
+            self.reason = f"a number at byte {closed.start}: {error}"
+            return None
         problem_of = state.places.name_problem if closed.is_name else state.places.problem
         for place in closed.places:
             problem = problem_of(place, value)

@@ -1,7 +1,8 @@
-"""Grammars in GBNF style: read strictly, and written as a Lark grammar for llguidance that means the same, character by character.
+"""Grammars in GBNF style: read strictly, and written as a Lark grammar for llguidance that means the same, character by
+character.
 
-llguidance cuts text into lexemes before it parses. A grammar without recursion becomes one lexeme; in one with recursion
-every character is a lexeme of its own, so that no cut can be in a wrong place.
+llguidance cuts text into lexemes before it parses. A grammar without recursion becomes one lexeme; in one with
+recursion every character is a lexeme of its own, so that no cut can be in a wrong place.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from .spec import ConstraintError
 
@@ -29,7 +31,19 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
-_NAMED = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]", "-": "-", "^": "^", "/": "/", "'": "'"}
+_NAMED = {
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    '"': '"',
+    "\\": "\\",
+    "[": "[",
+    "]": "]",
+    "-": "-",
+    "^": "^",
+    "/": "/",
+    "'": "'",
+}
 
 
 @dataclass
@@ -81,7 +95,7 @@ class _Parser:
             at = found.end()
         yield "end", "", at
 
-    def _fail(self, at: int, reason: str) -> None:
+    def _fail(self, at: int, reason: str) -> NoReturn:
         line = self._text.count("\n", 0, at) + 1
         raise ConstraintError(f"the grammar is wrong at line {line}: {reason}")
 

@@ -1,7 +1,7 @@
 """The formats of JSON Schema 2020-12 that Sapwood enforces, as patterns (for whole strings) in the engine's dialect.
 
-Everything else is an annotation by the standard. Sources: RFC 3339 (dates, durations), RFC 5321 (mail), RFC 1123 (hosts),
-RFC 4291 (IPv6), RFC 3986 and 3987 (URI, IRI), RFC 6570 (templates), RFC 6901 (JSON pointer), RFC 4122 (UUID).
+Everything else is an annotation by the standard. Sources: RFC 3339 (dates, durations), RFC 5321 (mail), RFC 1123
+(hosts), RFC 4291 (IPv6), RFC 3986 and 3987 (URI, IRI), RFC 6570 (templates), RFC 6901 (JSON pointer), RFC 4122 (UUID).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ def _date() -> str:
     year = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
     by_4 = "(?:0[48]|[2468][048]|[13579][26])"
     leap = f"(?:[0-9]{{2}}{by_4}|{by_4}00)"
-    days = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8])"
+    long, short = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])", "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    days = f"{long}|{short}|02-(?:0[1-9]|1[0-9]|2[0-8])"
     return f"(?:{year}-(?:{days})|{leap}-02-29)"
 
 

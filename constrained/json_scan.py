@@ -1,4 +1,5 @@
-"""Follows the structure of a JSON text as it comes, byte by byte. States are immutable, so that any of them can be gone back to.
+"""Follows the structure of a JSON text as it comes, byte by byte. States are immutable, so that any of them can be gone
+back to.
 
 The text is one that a grammar allows; what is not JSON is not looked for.
 """
@@ -18,7 +19,8 @@ Mode = Literal["value", "name", "colon", "after", "string", "name string", "scal
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _STRING = re.compile(rb'[^"\\]*')
-_SCALAR = re.compile(rb"[^\s,\]}]*")
+_NUMBER = re.compile(rb"[-+.eE0-9]*")
+_LITERALS = {0x74: 4, 0x66: 5, 0x6E: 4}  # by their first letters, the lengths of true, false and null
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,7 @@ class Scanner:
             return self.start
         return None
 
-    def step(
-        self, data: bytearray, at: int, begin: Callable[[Scanner], Value]
-    ) -> tuple[int, Scanner, Closed | None]:
+    def step(self, data: bytearray, at: int, begin: Callable[[Scanner], Value]) -> tuple[int, Scanner, Closed | None]:
         """Go on from `at`; how far it went, where it stands then, and what closed on the way, if anything did.
 
         begin: says what is known of a value that begins where a scanner stands.
@@ -160,9 +160,15 @@ class Scanner:
         return at + 1, replace(self, mode="colon", frame=replace(self.frame, key=name)), closed
 
     def _in_scalar(self, data: bytearray, at: int) -> tuple[int, Scanner, Closed | None]:
-        at = _end(_SCALAR, data, at)
-        if at == len(data):
-            return at, self, None
+        length = _LITERALS.get(data[self.start])
+        if length is None:
+            at = _end(_NUMBER, data, at)
+            if at == len(data):
+                return at, self, None
+        elif self.start + length > len(data):
+            return len(data), self, None
+        else:
+            at = self.start + length
         return at, replace(self, mode="after"), self._closed(at)
 
     def _closed(self, end: int) -> Closed:

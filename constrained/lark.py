@@ -1,4 +1,6 @@
-"""Pieces of grammars in the form that llguidance takes: Lark with regular expressions in Rust's dialect, and JSON schemas."""
+"""Pieces of grammars in the form that llguidance takes: Lark with regular expressions in Rust's dialect, and JSON
+schemas.
+"""
 
 from __future__ import annotations
 

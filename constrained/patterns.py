@@ -1,7 +1,7 @@
 """Regular expressions of JSON Schema (ECMA 262), rewritten for the grammar engine and for Python's `re`.
 
-Where dialects disagree on what a class holds (is `\\w` Unicode?), the engine's form takes what all of them accept, so that a
-completion is right for every reader; where they disagree on what a pattern means, the pattern is refused.
+Where dialects disagree on what a class holds (is `\\w` Unicode?), the engine's form takes what all of them accept, so
+that a completion is right for every reader; where they disagree on what a pattern means, the pattern is refused.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Literal
 
 MAX_PATTERN = 20_000  # characters
 MAX_REPEAT = 65_535
+MAX_COPIES = 100_000  # of what is repeated by counts within counts
 MAX_GROUPS = 200
 MAX_STEPS = 10**7  # of backtracking
 
-Target = Literal["engine", "whole", "python"]
+Target = Literal["engine", "wide", "whole", "python"]
 
 _META = set("\\.+*?()|[]{}^$#&-~")
 _CONTROL = {"f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -68,6 +69,13 @@ def to_engine(pattern: str) -> str:
     return _hex(_Translator(pattern, "engine").translate())
 
 
+def to_wide(pattern: str) -> str:
+    """The same, but finding more where need be: without look-around and word boundaries, and with anything where
+    something is referred back to.
+    """
+    return _hex(_Translator(pattern, "wide").translate())
+
+
 def to_whole(pattern: str) -> str:
     """The pattern for an automaton that matches whole texts; `^` and `$` may stand where those begin and end.
 
@@ -106,10 +114,15 @@ def _hex(text: str) -> str:
 
 @dataclass
 class _Group:
-    """What stands between two parentheses. degree: backtracking on n characters takes up to n ** degree steps."""
+    """What stands between two parentheses. degree: backtracking on n characters takes up to n ** degree steps.
+
+    cut: where its output begins. copies: how often its parts are repeated by counts, one count within the other.
+    """
 
     look: bool = False
     degree: int = 0
+    cut: int = 0
+    copies: int = 1
 
 
 class _Translator:
@@ -184,7 +197,7 @@ class _Translator:
         self._atom = _Group()
 
     def _only_python(self, what: str) -> None:
-        if self._target != "python":
+        if self._target in ("engine", "whole"):
             raise PatternError(f"{what} cannot be part of a grammar", only_here=True)
 
     # --- escapes ----------------------------------------------------------------------------------------------------
@@ -194,13 +207,15 @@ class _Translator:
         if kind in ("b", "B"):
             self._only_python(f"the word boundary \\{kind}")
             self._at += 2
+            self._atom = None
+            if self._target == "wide":
+                return
             word = _PYTHON_SETS["w"]
             ahead, behind = f"(?=[{word}])", f"(?<=[{word}])"
             not_ahead, not_behind = f"(?![{word}])", f"(?<![{word}])"
             edge = f"(?:{not_behind}{ahead}|{behind}{not_ahead})"
             self._out.append(edge if kind == "b" else f"(?:{behind}{ahead}|{not_behind}{not_ahead})")
-            self._atom = None
-        elif kind in "123456789" and kind or kind == "k":
+        elif (kind in "123456789" and kind) or kind == "k":
             self._only_python("a back reference")
             self._reference()
         elif kind and kind in "dDwWsS":
@@ -218,6 +233,9 @@ class _Translator:
         if not found:
             raise PatternError("\\k must be followed by <name>")
         self._at = found.end()
+        if self._target == "wide":
+            self._emit(rf"(?:[\x00-{_END}]*)")
+            return
         self._emit(f"(?:\\{found[1]})" if numbered else f"(?P={found[1]})")
 
     def _set(self, kind: str, *, negated: bool) -> str:
@@ -337,8 +355,8 @@ class _Translator:
             self._names[found[2]] = found[2]
             opening = f"P<{found[2]}>"
         plain = "(" if self._target == "python" else "(?:"
-        self._out.append(f"(?{opening}" if look or opening == ":" or self._target == "python" and opening else plain)
-        self._groups.append(_Group(look=look))
+        self._out.append(f"(?{opening}" if look or opening == ":" or (self._target == "python" and opening) else plain)
+        self._groups.append(_Group(look, cut=len(self._out) - 1))
         self._atom = None
 
     def _close(self) -> None:
@@ -348,10 +366,13 @@ class _Translator:
         self._out.append(")")
         group = self._groups.pop()
         outer = self._groups[-1]
-        if group.look:
+        if group.look and self._target == "wide":
+            del self._out[group.cut :]
+        elif group.look:
             self._deepest = max(self._deepest, outer.degree + group.degree)
         else:
             outer.degree += group.degree
+        outer.copies = max(outer.copies, group.copies)
         self._atom = None if group.look else group
 
     def _quantifier(self, char: str) -> None:
@@ -385,6 +406,12 @@ class _Translator:
             raise PatternError(f"{found[0]} counts backwards")
         if high is not None and high <= 1:
             return
+        copies = self._atom.copies * max(1, low, high or 0)
+        if copies > MAX_COPIES:
+            raise PatternError(
+                f"with {found[0]} something is repeated {copies} times; at most {MAX_COPIES} are allowed"
+            )
+        self._groups[-1].copies = max(self._groups[-1].copies, copies)
         loops = high is None or high > 10
         if self._target == "python" and loops and self._atom.degree:
             reason = "checking it may take exponential time: it repeats what repeats already"

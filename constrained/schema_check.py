@@ -1,12 +1,14 @@
-"""Which keywords of a JSON Schema are enforced, by which engine, and what is left for checks: the way from a schema to a grammar.
+"""Which keywords of a JSON Schema are enforced, by which engine, and what is left for checks: the way from a schema to
+a grammar.
 
-What the engines do was measured on documents, not read off their documentation; tests/constrained/test_keywords.py holds
-the measurements.
+What the engines do was measured on documents, not read off their documentation; tests/constrained/test_keywords.py
+holds the measurements.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +22,9 @@ from .spec import Constraint, ConstraintError, Unenforced
 from .validation import Validation
 
 Json = Any
+
+MAX_EMPTY = 20  # definitions without any value that are taken out of a schema
+_EMPTY = re.compile(r"nsatisfiable[\s\S]*while processing \S*#/\$defs/(\S+)")
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ def check_schema(constraint: Constraint, attempt: Callable[[str], str]) -> Check
     text = constraint.body if constraint.kind == "json_schema" else '{"type":"object"}'
     normal = normalise(parse_json(text, "the schema"), constraint.strict)
     _refuse_loops(normal)
-    validation = Validation(normal.schema)
+    validation = Validation(normal.schema, normal.draft)
     complaint, tried = "", set()
     for lowered in _candidates(constraint, normal, validation):
         grammar = json.dumps(lowered.grammar, separators=(",", ":"), ensure_ascii=False)
@@ -52,12 +57,42 @@ def check_schema(constraint: Constraint, attempt: Callable[[str], str]) -> Check
         if grammar in tried:
             continue
         tried.add(grammar)
-        complaint = attempt(grammar)
+        grammar, complaint = _attempt_without_empty(grammar, attempt)
         if not complaint:
             return Checked(grammar, checks_text(normal, lowered), sorted(normal.keywords), normal.notes)
     if "nsatisfiable" in complaint:
         raise ConstraintError(f"no value satisfies the schema: {_first_line(complaint)}")
     raise ConstraintError(f"the schema cannot be compiled: {_first_line(complaint)}")
+
+
+def _attempt_without_empty(grammar: str, attempt: Callable[[str], str]) -> tuple[str, str]:
+    """Try a schema; where the engine finds that a definition allows nothing, try it with `false` in its place.
+
+    The engine refuses such a schema as a whole, although nothing may need the definition.
+    """
+    for tries_left in reversed(range(MAX_EMPTY + 1)):
+        complaint = attempt(grammar)
+        found = _EMPTY.search(complaint) if tries_left else None
+        schema = json.loads(grammar) if found else None
+        if not found or not isinstance(schema, dict) or found[1] not in schema.get("$defs", {}):
+            return grammar, complaint
+        del schema["$defs"][found[1]]
+        schema = _with_false(schema, f"#/$defs/{found[1]}")
+        if schema is False:
+            return grammar, complaint
+        grammar = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+    raise AssertionError("the last try returns")
+
+
+def _with_false(part: Json, reference: str) -> Json:
+    """A schema with `false` where it refers to `reference`."""
+    if isinstance(part, list):
+        return [_with_false(each, reference) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if part.get("$ref") == reference:
+        return False
+    return {name: each if name in ("enum", "const") else _with_false(each, reference) for name, each in part.items()}
 
 
 def _candidates(constraint: Constraint, normal: Normal, validation: Validation) -> Iterator[Lowered]:
@@ -66,7 +101,7 @@ def _candidates(constraint: Constraint, normal: Normal, validation: Validation) 
         yield lower_for_xgrammar(normal, validation)
         return
     for effort in EFFORTS:
-        yield lower(normal, validation, constraint.max_string, effort)
+        yield lower(normal, validation, constraint.max_string, effort, extras=constraint.extra_properties)
 
 
 def _first_line(complaint: str) -> str:
@@ -85,7 +120,11 @@ def _refuse_loops(normal: Normal) -> None:
                 done.add(path.pop())
             elif isinstance(part, dict) and id(part) not in done:
                 if id(part) in path:
-                    refuse("$ref", normal.pointer(part) + ("/$ref" if "$ref" in part else ""), "it leads back to itself about the same value, which defines nothing")
+                    refuse(
+                        "$ref",
+                        normal.pointer(part) + ("/$ref" if "$ref" in part else ""),
+                        "it leads back to itself about the same value, which defines nothing",
+                    )
                 path.append(id(part))
                 todo.append((part, True))
                 todo += [(each, False) for each in _same_value(normal, part)]

@@ -1,4 +1,6 @@
-"""Shows that no value satisfies two schemas at once, so that `oneOf` may be read as `anyOf`. It never guesses: False is "not shown"."""
+"""Shows that no value satisfies two schemas at once, so that `oneOf` may be read as `anyOf`. It never guesses: False is
+"not shown".
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from .validation import Validation
 Json = Any
 _DEPTH = 6
 _MAX_VALUES = 200
+MAX_STEPS = 20_000  # of all proofs for one schema; what is not shown by then is left to checks
 
 
 class Disjointness:
@@ -19,6 +22,10 @@ class Disjointness:
     def __init__(self, normal: Normal, validation: Validation) -> None:
         self._normal = normal
         self._validation = validation
+        self._types: dict[
+            tuple[int, int], tuple[Json, set[str]]
+        ] = {}  # with the schema, so that its id() stays its own
+        self._steps = 0
 
     def all_disjoint(self, parts: list[Json]) -> bool:
         return all(self.disjoint(one, other) for one, other in combinations(parts, 2))
@@ -27,7 +34,8 @@ class Disjointness:
         """Whether it is shown that no value satisfies both."""
         if one is False or other is False:
             return True
-        if one is True or other is True or depth == 0:
+        self._steps += 1
+        if one is True or other is True or depth == 0 or self._steps > MAX_STEPS:
             return False
         for finite, rest in ((one, other), (other, one)):
             values = self.values(finite)
@@ -57,7 +65,13 @@ class Disjointness:
         """The types that a value of `part` may have ("number" beside "integer" stands for fractions)."""
         if isinstance(part, bool):
             return set(TYPES) if part else set()
-        found = set(TYPES)
+        key = (id(part), depth)
+        if key not in self._types:
+            self._types[key] = part, self._find_types(part, depth)
+        return self._types[key][1]
+
+    def _find_types(self, part: dict[str, Json], depth: int) -> set[str]:
+        found: set[str] = set(TYPES)
         for view in self._conjuncts(part):
             if "type" in view:
                 named = {view["type"]} if isinstance(view["type"], str) else set(view["type"])

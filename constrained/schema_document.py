@@ -54,7 +54,7 @@ def parse_json(text: str, what: str) -> Json:
     if deepest > MAX_DEPTH:
         raise ConstraintError(f"{what} is nested {deepest} deep; at most {MAX_DEPTH} levels are allowed")
     try:
-        return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        return json.loads(text, parse_constant=_no_constant, parse_float=finite)
     except ValueError as error:
         raise ConstraintError(f"{what} is not JSON: {error}") from None
 
@@ -63,7 +63,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
+    """A number of JSON; ValueError for one that no double holds."""
     value = float(text)
     if value in (float("inf"), float("-inf")):
         raise ValueError(f"the number {text[:40]} is too large")

@@ -50,7 +50,9 @@ class Logic:
 
     def _one_presence(self, view: Schema, parts: list[Json]) -> Schema | None:
         """Exactly one of some sets of properties is there: oneOf of nothing but `required`, for objects."""
-        if view.get("type") != "object" or not all(isinstance(part, dict) and set(part) == {"required"} for part in parts):
+        if view.get("type") != "object" or not all(
+            isinstance(part, dict) and set(part) == {"required"} for part in parts
+        ):
             return None
         alternatives = []
         for i, part in enumerate(parts):
@@ -140,7 +142,9 @@ class Logic:
                 rest = [kind for kind in rest if not (kind == "integer" and "number" in rest)]
                 return {"type": rest} if rest else False
             case "required":
-                return {"anyOf": [{"type": "object", "properties": _absent([name])} for name in value]} if value else False
+                return (
+                    {"anyOf": [{"type": "object", "properties": _absent([name])} for name in value]} if value else False
+                )
             case "properties":
                 return self._no_property(value, properties)
             case "anyOf":

@@ -1,7 +1,8 @@
-"""Turns a normalised schema into one that the engine enforces exactly or allows more than, and says which keywords are left.
+"""Turns a normalised schema into one that the engine enforces exactly or allows more than, and says which keywords are
+left.
 
-Whatever is left is enforced by `constrained.checks` when a value closes. So the result may be wider than the schema, but
-never narrower (but for the documented bounds on numbers and strings).
+Whatever is left is enforced by `constrained.checks` when a value closes. So the result may be wider than the schema,
+but never narrower (but for the documented bounds on numbers and strings).
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .patterns import to_engine
+from .patterns import to_engine, to_wide
 from .schema_disjoint import Disjointness
 from .schema_logic import Logic
+from .schema_names import evaluated_names, names_pattern
 from .schema_normal import TYPES, Normal, parts
 from .schema_scalars import lower_number, lower_string, pattern_fits
-from .validation import Validation
+from .schema_sharing import share_leaves
+from .validation import Validation, matcher, matcher_of_wide
 
 Json = Any
 
@@ -63,13 +66,14 @@ class Lowered:
     branches: dict[int, list[Json]] = field(default_factory=dict)
 
 
-def lower(normal: Normal, validation: Validation, max_string: int, effort: Effort) -> Lowered:
-    """normal's patterns have been checked."""
-    return _Lowering(normal, validation, max_string, effort).run()
+def lower(normal: Normal, validation: Validation, max_string: int, effort: Effort, *, extras: bool = True) -> Lowered:
+    """normal's patterns have been checked. extras: objects may have properties that the schema leaves open."""
+    return _Lowering(normal, validation, max_string, effort, extras).run()
 
 
 class _Lowering:
-    def __init__(self, normal: Normal, validation: Validation, max_string: int, effort: Effort) -> None:
+    def __init__(self, normal: Normal, validation: Validation, max_string: int, effort: Effort, extras: bool) -> None:
+        self._extras = extras
         self._normal = normal
         self._validation = validation
         self._max_string = max_string
@@ -92,6 +96,8 @@ class _Lowering:
             self._out.grammar = {**grammar, "$defs": definitions} if isinstance(grammar, dict) else grammar
         if self._bounding and isinstance(self._out.grammar, dict):
             self._out.grammar.setdefault("$defs", {})["any"] = self._any_value()
+        if isinstance(self._out.grammar, dict):
+            share_leaves(self._out.grammar)
         return self._out
 
     # --- bounds on values of which the schema says nothing ------------------------------------------------------------
@@ -175,9 +181,12 @@ class _Lowering:
             self._strings(view, node, out, extra, only_type=kinds == {"string"})
         if kinds & {"integer", "number"}:
             self._numbers(view, node, out, kinds & {"integer", "number"} if "type" in view else set())
+        extra += self._unevaluated(view, node)
         extra += self._logic.extra(view, node, lambda keyword: self._leave(node, keyword), self._effort.logic)
+        if extra and "allOf" in out:  # what is added comes last, so that the schema's own order of properties stays
+            return {"allOf": [out, *extra]}
         if extra:
-            out["allOf"] = [*out.pop("allOf", []), *extra]  # last, so that the schema's own order of properties stays
+            out["allOf"] = extra
         return out
 
     def _simple(self, view: dict[str, Json]) -> dict[str, Json]:
@@ -227,7 +236,9 @@ class _Lowering:
             return {"anyOf": [{"enum": kept}, {"type": "integer"}]} if kept else {"type": "integer"}
         return {"enum": values} if values else False
 
-    def _strings(self, view: dict[str, Json], node: dict[str, Json], out: dict, extra: list, *, only_type: bool) -> None:
+    def _strings(
+        self, view: dict[str, Json], node: dict[str, Json], out: dict, extra: list, *, only_type: bool
+    ) -> None:
         if not (only_type or view.keys() & _STRINGS):
             return
         found = lower_string(view, only_type, self._max_string, self._effort.patterns, self._effort.several)
@@ -254,6 +265,8 @@ class _Lowering:
                 out["additionalProperties"] = rest
             else:
                 self._leave(node, "additionalProperties")
+        elif only and self._effort.bounds and not (self._merges or self._extras) and _can_be_closed(view):
+            out["additionalProperties"] = False
         elif only and self._bounding and "patternProperties" not in view:
             out["additionalProperties"] = self._any()
         closed = view.get("additionalProperties") is False and "patternProperties" not in view
@@ -267,23 +280,68 @@ class _Lowering:
                 out["minProperties"] = view["minProperties"]
             if not (self._effort.counts and closed):
                 self._leave(node, "minProperties")  # the engine counts a name that comes twice as two
-        if "propertyNames" in view and view["propertyNames"] is not True:
+        if "propertyNames" in view:
+            self._property_names(view, node, out)
+
+    def _property_names(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json]) -> None:
+        """Names that a pattern describes are pattern properties; whatever else is said of names is left to checks."""
+        names = view["propertyNames"]
+        pattern = names_pattern(names)
+        may = self._effort.pattern_properties and self._effort.patterns and "patternProperties" not in view
+        if pattern is None or not may or not pattern_fits(pattern):
             self._leave(node, "propertyNames")
-            if view["propertyNames"] is False:
-                out["additionalProperties"] = False
-        if "unevaluatedProperties" in view and view["unevaluatedProperties"] is not True:
+            return
+        rest = out.pop("additionalProperties", True)
+        out["additionalProperties"] = False
+        if rest is not False:
+            out["patternProperties"] = {to_engine(pattern): rest}
+        declared = out.get("properties", {})
+        found = matcher(pattern)
+        out["properties"] = {name: part if found(name) else False for name, part in declared.items()}
+
+    def _unevaluated(self, view: dict[str, Json], node: dict[str, Json]) -> list[Json]:
+        """A schema that allows no more names than unevaluatedProperties does, to stand beside the rest."""
+        if "unevaluatedProperties" not in view:
+            return []
+        found = evaluated_names(self._normal, node) if view["unevaluatedProperties"] is False else None
+        if found is None or not self._effort.logic:
             self._leave(node, "unevaluatedProperties")
+            return []
+        names, always = found
+        if not always:
+            self._leave(node, "unevaluatedProperties")
+        return [{"properties": names, "additionalProperties": False}]
 
     def _pattern_properties(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json]) -> bool:
         """Whether all of them are in the grammar."""
         lowered = {}
         for pattern, part in view.get("patternProperties", {}).items():
-            if not (self._effort.pattern_properties and self._effort.patterns and pattern_fits(pattern)):
+            may = self._effort.pattern_properties and self._effort.patterns
+            if may and pattern_fits(pattern):
+                lowered[to_engine(pattern)] = self._definite(node, part)
+            elif may and self._names_are_checked(pattern, view, node):
+                lowered[to_wide(pattern)] = self._definite(node, part)
+            else:
                 self._leave(node, "patternProperties")
                 return False
-            lowered[to_engine(pattern)] = self._definite(node, part)
         if lowered:
             out["patternProperties"] = lowered
+        return True
+
+    def _names_are_checked(self, pattern: str, view: dict[str, Json], node: dict[str, Json]) -> bool:
+        """Whether the grammar may find more names than `pattern`, as names are checked one by one as they come.
+
+        It may where all other names are forbidden; the schema then gets a `propertyNames` that says the same.
+        """
+        declared = view.get("properties", {})
+        wide, exact = matcher_of_wide(pattern), matcher(pattern)
+        if view.get("additionalProperties") is not False or "propertyNames" in view:
+            return False
+        if any(wide(name) and not exact(name) for name in declared):
+            return False
+        patterns: list[Json] = [{"pattern": each} for each in view["patternProperties"]]
+        node["propertyNames"] = {"anyOf": [{"enum": list(declared)}, *patterns]}
+        self._leave(node, "propertyNames")
         return True
 
     def _arrays(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json], *, only: bool) -> None:
@@ -337,3 +395,15 @@ def _says_nothing(keyword: str, value: Json) -> bool:
         case "uniqueItems":
             return value is False
     return False
+
+
+_SAYS_MORE = {
+    *("patternProperties", "minProperties", "propertyNames", "unevaluatedProperties", "dependentRequired"),
+    *("dependentSchemas", "allOf", "anyOf", "oneOf", "not", "if", "$ref"),
+}
+
+
+def _can_be_closed(view: dict[str, Json]) -> bool:
+    """Whether an object needs no property but those that are named, as far as its own keywords say."""
+    names = view.get("properties", {}).keys()
+    return bool(names) and names >= set(view.get("required", [])) and not view.keys() & _SAYS_MORE

@@ -1,7 +1,8 @@
-"""A schema for xgrammar: only what it was measured to enforce. It passes over everything else in silence, so checks do that.
+"""A schema for xgrammar: only what it was measured to enforce. It passes over everything else in silence, so checks do
+that.
 
-xgrammar 0.2 reads keywords only beside an explicit `type` that is one name, heeds a pattern or lengths but not both, and
-has no notion of oneOf, not, if, dependencies, contains, uniqueItems, propertyNames and most formats.
+xgrammar 0.2 reads keywords only beside an explicit `type` that is one name, heeds a pattern or lengths but not both,
+and has no notion of oneOf, not, if, dependencies, contains, uniqueItems, propertyNames and most formats.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class _Lowering:
         self._leave(node, view.keys() - read.keys())
         match kind:
             case "integer":
+                if self._normal.draft == 4:
+                    self._leave(node, {"type"})  # xgrammar takes 1.0 for an integer
                 for bound, whole in (("minimum", math.ceil), ("maximum", math.floor)):
                     if bound in read:
                         read[bound] = whole(read[bound])
@@ -107,7 +110,9 @@ class _Lowering:
     def _array(self, read: dict[str, Json], node: dict[str, Json]) -> None:
         if max(read.get("minItems", 0), read.get("maxItems", 0)) > MAX_ITEMS:
             self._drop(read, node, "minItems", "maxItems")
-        if "items" in read:
+        if "prefixItems" in node:
+            self._drop(read, node, "items")
+        elif "items" in read:
             read["items"] = self._definite(node, read["items"])
 
     def _object(self, read: dict[str, Json], node: dict[str, Json]) -> None:

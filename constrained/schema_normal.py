@@ -1,4 +1,5 @@
-"""Any draft's schema, rewritten to mean the same in Draft 2020-12, self-contained: its references are `#/$defs/NAME` only.
+"""Any draft's schema, rewritten to mean the same in Draft 2020-12, self-contained: its references are `#/$defs/NAME`
+only.
 
 Every keyword is looked at here: one that is malformed is refused, and what the standard calls an annotation is noted.
 """
@@ -16,11 +17,12 @@ from .spec import ConstraintError, Unenforced
 
 MAX_SCHEMAS = 20_000
 MAX_VALUES = 10_000  # of one enum
+MAX_PROPERTIES = 1000  # of one object: a mask takes longer with every property that may come next
 MAX_COUNT = (1 << 53) - 1
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 _SILENT = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "readOnly", "writeOnly"}
-_SILENT |= {"deprecated", "contentMediaType", "contentEncoding", "contentSchema", "$anchor", "$dynamicAnchor", "$defs"}
+_SILENT |= {"deprecated", "$anchor", "$dynamicAnchor", "$defs"}
 _SILENT |= {"definitions", "id", "$vocabulary", "$recursiveAnchor"}
 _COUNTS = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains"}
 _COUNTS |= {"maxContains"}
@@ -134,12 +136,17 @@ class _Normaliser:
 
     def _ignored_siblings(self, schema: dict[str, Json], place: _Place) -> None:
         for keyword in schema:
-            if keyword != "$ref" and (keyword in _COUNTS | _NUMBERS | _SCHEMA | _SCHEMAS | _SCHEMA_MAPS or keyword in _MORE):
+            if keyword != "$ref" and (
+                keyword in _COUNTS | _NUMBERS | _SCHEMA | _SCHEMAS | _SCHEMA_MAPS or keyword in _MORE
+            ):
                 reason = f"draft {place.draft} ignores what stands beside $ref"
                 self._normal.notes.append(Unenforced(keyword, place.at(keyword), reason))
 
     def _keyword(self, keyword: str, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
         if keyword in _SILENT:
+            return
+        if keyword.startswith("content"):
+            self._note(keyword, place.at(keyword), "what a string contains is not looked at: an annotation")
             return
         handler = _MORE.get(keyword)
         if handler is None and keyword not in _COUNTS | _NUMBERS | _SCHEMA | _SCHEMAS | _SCHEMA_MAPS:
@@ -184,6 +191,8 @@ class _Normaliser:
     def _schema_map(self, keyword: str, value: Json, place: _Place) -> dict[str, Json]:
         if not isinstance(value, dict):
             refuse(keyword, place.at(keyword), f"it must be an object of schemas, not {_kind(value)}")
+        if len(value) > MAX_PROPERTIES:
+            refuse(keyword, place.at(keyword), f"it lists {len(value)} names; at most {MAX_PROPERTIES} are allowed")
         return {name: self._schema(each, place.under(keyword, name)) for name, each in value.items()}
 
     def _pattern_properties(
@@ -236,14 +245,18 @@ class _Normaliser:
     def _ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
         return self._refer("$ref", value, out, place)
 
-    def _recursive_ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
+    def _recursive_ref(
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place
+    ) -> Literal[False] | None:
         if place.base.startswith("https://json-schema.org/draft/"):
             value = "https://json-schema.org/draft/2019-09/schema"
         elif self._document.dynamic[""] > 1:
             return self._drop("$recursiveRef", place.at("$recursiveRef"), _DYNAMIC)
         return self._refer("$recursiveRef", value, out, place)
 
-    def _dynamic_ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
+    def _dynamic_ref(
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place
+    ) -> Literal[False] | None:
         """Inside one resource it is `$ref`; the standard metaschemas alone reach further, and always to their root."""
         if isinstance(value, str) and place.base.startswith("https://json-schema.org/draft/"):
             value = "https://json-schema.org/draft/2020-12/schema"
@@ -274,7 +287,11 @@ class _Normaliser:
 
     def _type(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> None:
         names = [value] if isinstance(value, str) else value
-        if not isinstance(names, list) or not names or any(name not in TYPES for name in names if isinstance(name, str)):
+        if (
+            not isinstance(names, list)
+            or not names
+            or any(name not in TYPES for name in names if isinstance(name, str))
+        ):
             refuse("type", place.at("type"), f"it must be one or more of {', '.join(TYPES)}")
         if not all(isinstance(name, str) for name in names):
             refuse("type", place.at("type"), "it must be a name or a list of names")
@@ -291,7 +308,11 @@ class _Normaliser:
         out["const"] = value
 
     def _number(self, keyword: str, value: Json, out: dict[str, Json], place: _Place) -> None:
-        if isinstance(value, bool) and keyword.startswith("exclusive") and (place.draft == 4 or not self._document.declared):
+        if (
+            isinstance(value, bool)
+            and keyword.startswith("exclusive")
+            and (place.draft == 4 or not self._document.declared)
+        ):
             if value:  # draft 4: it says that the bound itself is not allowed
                 out[keyword] = None
             return
@@ -309,7 +330,9 @@ class _Normaliser:
             refuse("uniqueItems", place.at("uniqueItems"), f"it must be true or false, not {_kind(value)}")
         out["uniqueItems"] = value
 
-    def _pattern(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
+    def _pattern(
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place
+    ) -> Literal[False] | None:
         if not isinstance(value, str):
             refuse("pattern", place.at("pattern"), f"it must be a text, not {_kind(value)}")
         try:
@@ -319,7 +342,9 @@ class _Normaliser:
             return self._drop("pattern", place.at("pattern"), f"{value[:200]!r} is refused: {error}")
         return None
 
-    def _format(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place) -> Literal[False] | None:
+    def _format(
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: _Place
+    ) -> Literal[False] | None:
         if not isinstance(value, str):
             refuse("format", place.at("format"), f"it must be a text, not {_kind(value)}")
         if not is_known(value):

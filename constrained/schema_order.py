@@ -1,4 +1,6 @@
-"""Writes a document the way a grammar would: compact, and its properties in the order in which the grammar lets them come."""
+"""Writes a document the way a grammar would: compact, and its properties in the order in which the grammar lets them
+come.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ Json = Any
 
 
 class Order:
-    """The order of properties in documents of one schema: as `properties` lists them, then `required`, then all others."""
+    """The order of properties in documents of one schema: as `properties` lists them, then `required`, then all
+    others.
+    """
 
     def __init__(self, normal: Normal) -> None:
         self._normal = normal
-        self._validation = Validation(normal.schema)
+        self._validation = Validation(normal.schema, normal.draft)
 
     def texts(self, document: Json) -> list[str]:
         """The document; where 1.0 is an integer (from draft 6 on), also with whole numbers written as such."""
@@ -28,12 +32,14 @@ class Order:
     def _text(self, parts: list[Json], value: Json) -> str:
         if isinstance(value, dict):
             views = list(self._views(parts, value))
-            pairs = (f"{_scalar(name)}:{self._text(_below(views, name), value[name])}" for name in _sorted(views, value))
+            pairs = (
+                f"{_scalar(name)}:{self._text(_below(views, name), value[name])}" for name in _sorted(views, value)
+            )
             return f"{{{','.join(pairs)}}}"
         if isinstance(value, list):
             views = list(self._views(parts, value))
             return f"[{','.join(self._text(_items(views, i), each) for i, each in enumerate(value))}]"
-        return _scalar(value)
+        return _scalar(value).replace("\x7f", "\\u007f")  # as the engine writes it
 
     def _views(self, parts: list[Json], value: Json) -> Iterator[dict[str, Json]]:
         """The schema objects that apply to this value, in the order in which the grammar merges them."""
@@ -42,7 +48,7 @@ class Order:
                 continue
             own: dict[str, Json] = {}
             for keyword, content in part.items():
-                if keyword in ("$ref", "allOf", "anyOf", "oneOf", "then", "else", "dependentSchemas"):
+                if keyword in ("$ref", "allOf", "anyOf", "oneOf"):
                     if own:
                         yield own
                         own = {}
@@ -51,6 +57,9 @@ class Order:
                     own[keyword] = content
             if own:
                 yield own
+            for keyword in ("dependentSchemas", "then", "else"):
+                if keyword in part:
+                    yield from self._views(self._applying(part, keyword, value), value)
 
     def _applying(self, part: dict[str, Json], keyword: str, value: Json) -> list[Json]:
         content = part[keyword]
@@ -63,7 +72,7 @@ class Order:
                 return [content] if self._validation.is_valid(part["if"], value) == (keyword == "then") else []
             case "dependentSchemas":
                 there = {name: each for name, each in content.items() if isinstance(value, dict) and name in value}
-                return [part for name, each in there.items() for part in ({"required": [name]}, each)]
+                return [part for name, each in there.items() for part in ({"dependentRequired": {name: []}}, each)]
         return content
 
 
@@ -74,7 +83,9 @@ def _sorted(views: list[dict[str, Json]], value: dict[str, Json]) -> list[str]:
         return list(listed[0])
     known = [name for view in views for name in view.get("properties", {})]
     known += [name for view in views for name in view.get("required", [])]
-    for name, needed in ((name, needed) for view in views for name, needed in view.get("dependentRequired", {}).items()):
+    for name, needed in (
+        (name, needed) for view in views for name, needed in view.get("dependentRequired", {}).items()
+    ):
         known += [name, *needed]
     ranks = {name: rank for rank, name in reversed(list(enumerate(known)))}
     patterns = [pattern for view in views for pattern in view.get("patternProperties", {})]

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from .formats import FORMAT_CHECKS, FORMAT_LENGTHS, FORMATS
-from .patterns import PatternError, to_engine
+from .patterns import PatternError, to_engine, to_wide
 
 Json = Any
 
@@ -21,7 +21,9 @@ LONG = 20_000  # a minLength above it is checked, not counted by the engine
 
 @dataclass
 class Scalars:
-    """keywords: what goes into the grammar's schema. extra: schemas that apply beside it. left: what is to be checked."""
+    """keywords: what goes into the grammar's schema. extra: schemas that apply beside it. left: what is to be
+    checked.
+    """
 
     keywords: dict[str, Json] = field(default_factory=dict)
     extra: list[Json] = field(default_factory=list)
@@ -41,6 +43,8 @@ def lower_string(node: dict[str, Json], only_type: bool, max_string: int, patter
             regexes.append(("pattern", to_engine(node["pattern"])))
         else:
             found.left.add("pattern")
+            if patterns:
+                regexes.append(("pattern", to_wide(node["pattern"])))
     lengths = {keyword: node[keyword] for keyword in ("minLength", "maxLength") if keyword in node}
     if "format" in node:
         name = node["format"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 from .vocabulary import Vocabulary
 
 TAIL_TOKENS = 4  # how many of the last tokens are looked at
-_MANY = 128  # candidates beyond which they are not tried but all count as threats
+_MANY = 128  # candidates beyond which only their first bytes are tried, and all count as threats
 _KEPT = 4096  # tails remembered
 
 
@@ -25,21 +24,31 @@ class Seams:
 
     def _unstable(self, tail: tuple[int, ...]) -> dict[int, int]:
         """For every next byte that may change tokens of `tail`: how many of them, counted from the end."""
+        text, known = self._known(tail)
         spellings = [self._vocabulary.token_bytes[token_id] for token_id in tail]
         data = b"".join(spellings)
-        text = _decoded(data)
-        if text is not None and self._vocabulary.encode(text) != list(tail):
-            text = None
         unstable: dict[int, int] = {}
         for size in range(1, min(len(data), self._vocabulary.longest) + 1):
-            covering = _covering(spellings, size)
+            crossed = _covering(spellings, size)
             rests, are_all = self._rests(data[-size:])
             for rest in rests:
-                if unstable.get(rest[0], 0) < covering:
-                    is_tried = are_all and text is not None
-                    changed = self._changed(text, tail, rest, covering) if is_tried else covering
+                if unstable.get(rest[0], 0) <= crossed:
+                    changed = self._changed(text, known, rest) if crossed <= len(known) else None
+                    if changed is None:  # what is crossed, and the token before, which may get a part of it
+                        changed = min(crossed + 1, len(tail))
+                    elif not are_all:
+                        changed = max(changed, crossed)
                     unstable[rest[0]] = max(unstable.get(rest[0], 0), changed)
         return {byte: count for byte, count in unstable.items() if count}
+
+    def _known(self, tail: tuple[int, ...]) -> tuple[str, list[int]]:
+        """The last tokens, and their text, as far back as the tokenizer would cut it so."""
+        for start in range(len(tail)):
+            token_ids = list(tail[start:])
+            text = _decoded(self._vocabulary.spell(token_ids))
+            if text is not None and self._vocabulary.encode(text) == token_ids:
+                return text, token_ids
+        return "", []
 
     def _rests(self, suffix: bytes) -> tuple[list[bytes], bool]:
         """What may follow `suffix` within one token, and True; where that is much, only its first bytes, and False."""
@@ -50,16 +59,16 @@ class Seams:
         each_byte = [bytes([byte]) for byte in range(256)]
         return [byte for byte in each_byte if self._vocabulary.starting_with(suffix + byte)], False
 
-    def _changed(self, text: str, tail: Sequence[int], rest: bytes, covering: int) -> int:
-        """How many of the tail's tokens are others where `rest` follows; `covering` where that cannot be told."""
+    def _changed(self, text: str, old: list[int], rest: bytes) -> int | None:
+        """How many of the tokens of `text`, which are `old`, are others where `rest` follows. None: unknown."""
         more = _decoded(rest)
         if more is None:
-            return covering
-        token_ids = self._vocabulary.encode(text + more)
+            return None
+        new = self._vocabulary.encode(text + more)
         same = 0
-        while same < min(len(tail), len(token_ids)) and tail[same] == token_ids[same]:
+        while same < min(len(old), len(new)) and old[same] == new[same]:
             same += 1
-        return len(tail) - same
+        return len(old) - same
 
 
 def _covering(spellings: list[bytes], size: int) -> int:

@@ -20,15 +20,18 @@ class Constraint(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     max_whitespace: how many whitespace characters JSON may have between two of its tokens; 0 is compact JSON.
     max_string: the longest JSON string, in characters, where the schema itself bounds neither length nor pattern nor
     format; 0 means no bound.
+    extra_properties: False keeps a completion to the properties that a schema names, where it names some and leaves
+    others open: a small model goes on inventing them until its tokens are used up.
     engine: "auto" picks one that enforces everything; a named one is used or the constraint is refused.
     """
 
     kind: Kind
     body: str = ""
     strict: bool = True
-    max_whitespace: int = 1
+    max_whitespace: int = 0
     max_string: int = 1024
     engine: Literal["auto", "llguidance", "xgrammar"] = "auto"
+    extra_properties: bool = True
 
 
 class Unenforced(msgspec.Struct, frozen=True, array_like=True):

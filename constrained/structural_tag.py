@@ -2,14 +2,15 @@
 
 The body of such a constraint is JSON:
 
-    {"triggers": ["<tool_call>"],
-     "structures": [{"begin": "<tool_call>{\\"name\\": \\"f\\", \\"arguments\\": ", "schema": {...}, "end": "}</tool_call>"}],
+    {"triggers": ["<call"],
+     "structures": [{"begin": "<call f>", "schema": {"type": "object"}, "end": "</call>"}],
      "at_least_one": false, "stop_after_first": false}
 
-Text runs freely until a trigger has been written. From there on the completion must go on with one of the structures whose
-`begin` starts with that trigger: the rest of `begin`, something that the structure's "schema", "regex" or "ebnf" allows, and
-its `end`. Then text is free again. at_least_one: the completion starts with a structure, at once. stop_after_first: it
-ends with the end of its first structure (without at_least_one, a text without any structure is fine, too).
+Text runs freely until a trigger has been written. From there on the completion must go on with one of the structures
+whose `begin` starts with that trigger: the rest of `begin`, something that the structure's "schema", "regex" or "ebnf"
+allows, and its `end`. Then text is free again. at_least_one: the completion starts with a structure, at once.
+stop_after_first: it ends with the end of its first structure (without at_least_one, a text without any structure is
+fine, too).
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ def compile_structural_tag(constraint: Constraint, attempt: Callable[[str], str]
         except ConstraintError as error:
             raise ConstraintError(f"structures[{i}]: {error}", error.refused) from None
         bodies.append(rules)
-        spans.append({"begin": structure.begin, "json": structure.kind == "schema", "checks": json.loads(checks or "null")})
+        spans.append(
+            {"begin": structure.begin, "json": structure.kind == "schema", "checks": json.loads(checks or "null")}
+        )
     if any(span["checks"] for span in spans):
         made.checks = json.dumps({"spans": spans}, separators=(",", ":"), ensure_ascii=False)
     made.enforced = sorted(set(made.enforced))
@@ -52,11 +54,16 @@ def _body(
         return f"{name}: {regex_terminal(structure.regex or '')}", ""
     if structure.kind == "ebnf":
         return ebnf_to_lark(structure.ebnf or "", name), ""
-    inner = msgspec.structs.replace(constraint, kind="json_schema", body=json.dumps(structure.schema, ensure_ascii=False))
+    inner = msgspec.structs.replace(
+        constraint, kind="json_schema", body=json.dumps(structure.schema, ensure_ascii=False)
+    )
     checked = check_schema(inner, lambda grammar: attempt(json_grammar(grammar, constraint)))
     made.enforced += checked.enforced
     made.relaxed += checked.relaxed
-    return f"{name}: %json {json.dumps(with_whitespace(checked.grammar, constraint), ensure_ascii=False)}", checked.checks
+    return (
+        f"{name}: %json {json.dumps(with_whitespace(checked.grammar, constraint), ensure_ascii=False)}",
+        checked.checks,
+    )
 
 
 def _frame(tag: StructuralTag) -> list[str]:

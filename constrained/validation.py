@@ -7,31 +7,49 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Any
 
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft4Validator, Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.validators import extend
 
 from .formats import FORMAT_CHECKS, FORMAT_LENGTHS, FORMATS
-from .patterns import PatternError, to_engine, to_python
+from .patterns import PatternError, to_engine, to_python, to_wide
 
 Json = Any
+MAX_REFERENCES = 10_000  # that one validation follows; schemas that refer to each other can ask for any number
 END = 256  # the id of the end token of the tokenizer that reads bytes
 
 
 class Validation:
     """Values against the parts of one normalised schema."""
 
-    def __init__(self, schema: Json) -> None:
-        self._validator = _Validator(schema)
+    def __init__(self, schema: Json, draft: int = 2020) -> None:
+        """draft: the one that the schema was written for; in draft 4, 1.0 is no integer."""
+        self._work = _Work()
+        self._validator = (_Validator4 if draft == 4 else _Validator)(schema, format_checker=self._work)
 
     def error(self, part: Json, value: Json) -> ValidationError | None:
         """The first thing wrong with `value` as an instance of `part`, a part of the schema."""
+        self._work.references = 0
         try:
             return next(self._validator.descend(value, part), None)
+        except _TooMuchWork:
+            return ValidationError("it takes too much work to be checked", validator="$ref")
         except RecursionError:
             return ValidationError("it is nested too deep to be checked", validator="depth")
+        except OverflowError:
+            return ValidationError("it holds a number too large to be checked", validator="number")
 
     def is_valid(self, part: Json, value: Json) -> bool:
         return self.error(part, value) is None
+
+
+class _TooMuchWork(Exception):
+    """A validation follows more references than it may."""
+
+
+class _Work(FormatChecker):
+    """Counts the work of one validation. It travels as the format checker, which validators hand to each other."""
+
+    references = 0
 
 
 @lru_cache(maxsize=2000)
@@ -53,6 +71,11 @@ def matcher(pattern: str) -> Callable[[str], bool]:
             return False  # too long to be checked
 
     return search
+
+
+def matcher_of_wide(pattern: str) -> Callable[[str], bool]:
+    """Whether a text is found by what a grammar holds instead of a pattern that it cannot hold."""
+    return _automaton(to_wide(pattern))
 
 
 @lru_cache(maxsize=2000)
@@ -82,7 +105,7 @@ def byte_tokenizer() -> Any:
     class Bytes:
         eos_token_id = END
         bos_token_id = None
-        tokens = [*(bytes([value]) for value in range(END)), b"<end>"]
+        tokens = (*(bytes([value]) for value in range(END)), b"<end>")
         special_token_ids = (END,)
 
         def __call__(self, text: bytes | str) -> list[int]:
@@ -99,6 +122,13 @@ def has_format(name: str, text: str) -> bool:
     if whole is not None and not _automaton(f"^(?:{whole})$")(text):
         return False
     return name not in FORMAT_CHECKS or FORMAT_CHECKS[name](text)
+
+
+def _ref(validator: Any, reference: str, value: Json, schema: Json) -> Iterator[ValidationError]:
+    validator.format_checker.references += 1
+    if validator.format_checker.references > MAX_REFERENCES:
+        raise _TooMuchWork
+    yield from _FOLLOW(validator, reference, value, schema)
 
 
 def _pattern(validator: Any, pattern: str, value: Json, schema: Json) -> Iterator[ValidationError]:
@@ -127,12 +157,15 @@ def _additional_properties(validator: Any, part: Json, value: Json, schema: Json
                 yield from validator.descend(each, part, path=name)
 
 
+_FOLLOW: Any = Draft202012Validator.VALIDATORS["$ref"]
 _Validator = extend(
     Draft202012Validator,
     {
+        "$ref": _ref,
         "pattern": _pattern,
         "format": _format,
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
     },
 )
+_Validator4 = extend(_Validator, type_checker=Draft4Validator.TYPE_CHECKER)

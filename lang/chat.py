@@ -49,7 +49,7 @@ class ChatPieces:
 
         Raises InvalidRequest where the template refuses such a conversation, or allows no text between its messages.
         """
-        roles = tuple(part.role for part in history if isinstance(part, RoleBegin))
+        roles: tuple[Role, ...] = tuple(part.role for part in history if isinstance(part, RoleBegin))
         before = await self._before(roles, _begun_by_model(history))
         said: list[Said] = []
         begun, ended, outside = 0, False, False  # ended: and nothing of what follows the message is there yet

@@ -10,17 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from .errors import ProgramMisuse
 
 ChoicesMethod = Literal[
     "token_length_normalized", "total_likelihood", "greedy_token_selection", "unconditional_likelihood_normalized"
 ]
-token_length_normalized: ChoicesMethod = "token_length_normalized"
-total_likelihood: ChoicesMethod = "total_likelihood"
-greedy_token_selection: ChoicesMethod = "greedy_token_selection"
-unconditional_likelihood_normalized: ChoicesMethod = "unconditional_likelihood_normalized"
+token_length_normalized: Final = "token_length_normalized"
+total_likelihood: Final = "total_likelihood"
+greedy_token_selection: Final = "greedy_token_selection"
+unconditional_likelihood_normalized: Final = "unconditional_likelihood_normalized"
 
 
 @dataclass(frozen=True)

@@ -178,8 +178,7 @@ class Program(Generic[P, R]):
         defaults: Mapping[str, Any] = {},
     ) -> tuple[Run, Callable[[], Any], ProgramState]:
         """The run, the call of the function with its state, and the state. Raises ProgramMisuse."""
-        own = self._takes_any_keyword
-        arguments = {name: value for name, value in kwargs.items() if name in self._parameters or own}
+        arguments = {name: value for name, value in kwargs.items() if self._takes(name)}
         options = {**defaults, **{name: value for name, value in kwargs.items() if name not in arguments}}
         run = Run(self.name, chosen_backend(backend), self._defaults(options), stream=stream, is_async=self._is_async)
         state = ProgramState(run)
@@ -190,9 +189,12 @@ class Program(Generic[P, R]):
         call = functools.partial(self.function, *bound.args, **bound.kwargs)
         return run, call, state
 
-    @property
-    def _takes_any_keyword(self) -> bool:
-        return any(each.kind is each.VAR_KEYWORD for each in self._signature.parameters.values())
+    def _takes(self, name: str) -> bool:
+        """Whether this keyword argument is for the function. One that has **kwargs gets all but a run's options."""
+        if name in self._parameters:
+            return True
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in self._signature.parameters.values())
+        return takes_any and _ALIASES.get(name, name) not in RUN_OPTIONS
 
     def _defaults(self, options: Mapping[str, Any]) -> GenOptions:
         given: dict[str, Any] = {"max_tokens": DEFAULT_MAX_TOKENS}
@@ -241,7 +243,7 @@ def _run_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
         raise
     finally:
         inside.reset(token)
-    state._end()
+    run.finish()
 
 
 async def _arun_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
@@ -255,7 +257,7 @@ async def _arun_body(run: Run, call: Callable[[], Any], state: ProgramState) -> 
         raise
     finally:
         inside.reset(token)
-    state._end()
+    run.finish()
 
 
 def _run_quietly(run: Run, call: Callable[[], Any], state: ProgramState) -> None:

@@ -62,7 +62,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         shown = ("prompt", "reused", "computed", "generated", "seconds")
-        rows = [("step", "branch", "line", *shown)]
+        rows: list[tuple[str, ...]] = [("step", "branch", "line", *shown)]
         for each in self.steps:
             counts = (each.prompt_tokens, each.cached_tokens, each.computed_tokens, each.completion_tokens)
             seconds = f"{each.seconds:.2f}" if each.error is None else "failed"

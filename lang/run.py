@@ -63,16 +63,21 @@ class Run:
         """Close this feed, of a state's items, when the run ends: whoever reads it must not wait for ever."""
         self._feeds.append(feed)
 
+    def check_open(self) -> None:
+        """Raise ProgramCancelled or ProgramMisuse where the program may do nothing any more."""
+        if self._refusal is not None:
+            raise self._refusal(_CANCELLED if self._refusal is ProgramCancelled else _ENDED)
+
     def note(self, event: Event) -> None:
-        """Remember what the program does. Raises ProgramCancelled or ProgramMisuse where it may do nothing any more."""
+        """Remember what the program does. Raises as `check_open`."""
         with self._lock:
-            self._check_open()
+            self.check_open()
             self.events.append(event)
 
     def start(self, output: Output, work: Callable[[], Awaitable[Outcome]]) -> None:
-        """Carry out a step. Raises as `note`."""
+        """Carry out a step. Raises as `check_open`."""
         with self._lock:
-            self._check_open()
+            self.check_open()
             self.outputs.append(output)
             self.events.append(Event("step", output.branch, output=output))
             task = loop_thread().submit(_carry_out(output, work))
@@ -80,8 +85,9 @@ class Run:
         task.add_done_callback(lambda _: self._forget(output))
 
     def saw(self, error: ProgramError) -> None:
-        """The user was shown this error; what becomes of it is up to them."""
-        self._seen.add(error.origin)
+        """This error was raised to whoever reads a state. Where that is the program, it is up to the program."""
+        if not self.stream or self in inside.get():
+            self._seen.add(error.origin)
 
     @property
     def is_watched(self) -> bool:
@@ -96,12 +102,13 @@ class Run:
 
     def cancel(self) -> None:
         """Abort the open requests; whatever the program still asks for raises ProgramCancelled."""
-        self._shut(ProgramCancelled)
+        self._refuse(ProgramCancelled)
+        self._close_feeds(ProgramCancelled(_CANCELLED))
         for task in self._open():
             task.cancel()
 
     def close(self) -> None:
-        """Wait for the open steps, then raise the first error that the user has not seen."""
+        """Wait for the open steps, then raise the first error that the program has not seen. `finish` must follow."""
         try:
             while open_tasks := self._open():
                 concurrent.futures.wait(open_tasks)
@@ -126,26 +133,27 @@ class Run:
         self.cancel()
         self.ended = time.perf_counter()
 
-    def _conclude(self) -> None:
-        self._shut(ProgramMisuse)
+    def finish(self) -> None:
+        """The program has ended well, and all that it started has ended."""
         self.ended = time.perf_counter()
+        self._close_feeds(None)
+
+    def _conclude(self) -> None:
+        self._refuse(ProgramMisuse)
         for output in self.outputs:
             error = output.error
             if isinstance(error, ProgramError) and error.origin not in self._seen:
-                self.saw(error)
                 raise error.again()
             if isinstance(error, ProgramCancelled):
                 raise error
 
-    def _shut(self, refusal: type[ProgramCancelled | ProgramMisuse]) -> None:
+    def _refuse(self, refusal: type[ProgramCancelled | ProgramMisuse]) -> None:
         with self._lock:
             self._refusal = self._refusal or refusal
-        for feed in self._feeds:
-            feed.close(ProgramCancelled(_CANCELLED) if refusal is ProgramCancelled else None)
 
-    def _check_open(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal(_CANCELLED if self._refusal is ProgramCancelled else _ENDED)
+    def _close_feeds(self, error: ProgramCancelled | None) -> None:
+        for feed in self._feeds:
+            feed.close(error)
 
     def _open(self) -> list[concurrent.futures.Future[None]]:
         with self._lock:

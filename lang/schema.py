@@ -32,7 +32,8 @@ def schema_of(wanted: Any) -> Any:
     """The JSON schema that `gen(json_schema=wanted)` means, as a dict or a bool.
 
     wanted: a schema (dict, bool, or JSON text), a pydantic model, or a type: a dataclass, a TypedDict, a NamedTuple, a
-    msgspec Struct, an Enum, or an annotation of such (`list[Person]`). Raises ProgramMisuse for anything else.
+    msgspec Struct, an Enum, or an annotation of such (`list[Person]`). An object made from a type has no other members
+    than the type's, unless the type allows them. Raises ProgramMisuse for anything else.
     """
     if isinstance(wanted, dict | bool):
         return wanted
@@ -42,10 +43,30 @@ def schema_of(wanted: Any) -> Any:
         except ValueError as error:
             raise ProgramMisuse(f"json_schema is no JSON text: {error}.") from None
     pydantic = getattr(wanted, "model_json_schema", None)
-    if callable(pydantic):
-        return pydantic()
     try:
-        return msgspec.json.schema(wanted)
+        return _closed(pydantic() if callable(pydantic) else msgspec.json.schema(wanted))
     except Exception as error:
         text = "json_schema must be a schema, a pydantic model, a dataclass, or another type with a JSON form"
         raise ProgramMisuse(f"{text}; {wanted!r} is none ({error}).") from None
+
+
+def _closed(schema: Any) -> Any:
+    """The schema with members that it does not name forbidden, wherever it does not say anything about them.
+
+    Such members would be allowed; a model that is free to invent some may never come to an end.
+    """
+    if not isinstance(schema, dict):
+        return schema
+    closed = dict(schema)
+    for key in ("properties", "$defs"):
+        if key in schema:
+            closed[key] = {name: _closed(each) for name, each in schema[key].items()}
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        if key in schema:
+            closed[key] = [_closed(each) for each in schema[key]]
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            closed[key] = _closed(schema[key])
+    if "properties" in schema:
+        closed.setdefault("additionalProperties", False)
+    return closed

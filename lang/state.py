@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from .branches import ForkGroup
 from .errors import ProgramError, ProgramMisuse, UnknownVariable
@@ -37,7 +37,6 @@ from .steps import Item, generation, resolved, selection
 from .streaming import pump, when_known
 from .variables import Fixed, Generated, Reasoning, Span, Variable
 
-T = TypeVar("T")
 REASONING = "_reasoning_content"  # appended to the name of a variable whose reasoning was separated
 
 
@@ -73,8 +72,9 @@ class ProgramState:
     def __iadd__(self, other: Content) -> ProgramState:
         """Add text, an expression, or a list of them. Raises ProgramMisuse or Unsupported, and then adds nothing."""
         parts = flatten(other)
+        self._run.check_open()
         if self._items.closed:
-            raise ProgramMisuse("This state has ended: it was joined, or its program is over.")
+            raise ProgramMisuse("This branch has been joined; nothing can be added to it any more.")
         position = self._position.after(parts, self._run.backend, self._run.defaults)
         for part in parts:
             self._add(part)

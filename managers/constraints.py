@@ -19,7 +19,10 @@ MAX_STRING = 10**6
 KINDS: tuple[Kind, ...] = ("json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag")
 _WITH_JSON = ("json_schema", "json_object", "structural_tag")
 _WITH_SCHEMA = ("json_schema", "structural_tag")
-_UNSET = {"strict": True, "grammar_engine": "auto", "max_whitespace": None, "max_string": None}
+_UNSET = {
+    **{"strict": True, "grammar_engine": "auto", "extra_properties": False},
+    **{"max_whitespace": None, "max_string": None},
+}
 OPTIONS = tuple(_UNSET)
 
 
@@ -33,8 +36,10 @@ class Constraints(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     structural_tag: free text with constrained spans, see `constrained.structural_tag`.
     strict: what no grammar enforces is refused. False relaxes it instead, and the answer says so (`relaxed`).
     grammar_engine: "auto" picks one that enforces everything; "llguidance" or "xgrammar" is used, or it is refused.
-    max_whitespace: most whitespace characters between two tokens of JSON; 0 is compact JSON. None means 1.
+    max_whitespace: most whitespace characters between two tokens of JSON; 0 is compact JSON. None means 0.
     max_string: most characters of a JSON string that the schema does not bound; 0 is no bound. None means 1024.
+    extra_properties: where a schema names properties and says nothing of others, the completion has none but those that
+        are named. True lets it have others: small models then seldom find an end.
     """
 
     json_schema: dict[str, Any] | bool | str | None = None
@@ -47,6 +52,7 @@ class Constraints(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     grammar_engine: Literal["auto", "llguidance", "xgrammar"] = "auto"
     max_whitespace: int | None = None
     max_string: int | None = None
+    extra_properties: bool = False
 
 
 def constraint_of(fields: Constraints) -> Constraint | None:
@@ -89,6 +95,8 @@ def _options(fields: Constraints, kind: Kind) -> dict[str, Any]:
     """The options of a constraint of this kind; one that it cannot have is refused by its name."""
     if not fields.strict and kind not in _WITH_SCHEMA:
         raise InvalidRequest(f"strict: false needs a schema; {kind} is always enforced whole.", "strict")
+    if fields.extra_properties and kind not in _WITH_SCHEMA:
+        raise InvalidRequest(f"extra_properties needs a schema; it has no meaning for {kind}.", "extra_properties")
     for name, highest in (("max_whitespace", MAX_WHITESPACE), ("max_string", MAX_STRING)):
         value = getattr(fields, name)
         if value is not None and kind not in _WITH_JSON:
@@ -98,6 +106,7 @@ def _options(fields: Constraints, kind: Kind) -> dict[str, Any]:
     return {
         "strict": fields.strict,
         "engine": fields.grammar_engine,
+        "extra_properties": fields.extra_properties or kind not in _WITH_SCHEMA,
         **{name: value for name in ("max_whitespace", "max_string") if (value := getattr(fields, name)) is not None},
     }
 

@@ -26,6 +26,7 @@ from .messages import (
     ConfigureScheduler,
     ConfigureTokenizer,
     ConfigureWorker,
+    Finish,
     FlushCall,
     Flushed,
     Hello,
@@ -405,7 +406,7 @@ class Front:
         finish = chunk.finish
         if finish is not None and finish.reason in ("error", "abort"):
             self._drop(request)
-            request.fail(_error_for(finish.reason, finish.message, overloaded=finish.overloaded))
+            request.fail(_error_for(finish))
             return
         request.arrived.put_nowait(msgspec.structs.replace(chunk, request_id=request.request_id))
         if finish is not None:
@@ -431,7 +432,10 @@ def _check_ranks(path: Path, ranks: int) -> None:
     Shard.of(read_config(path), 0, ranks)
 
 
-def _error_for(reason: str, message: str, *, overloaded: bool) -> Exception:
-    if reason == "abort":
-        return RequestAborted(message or "The request was aborted.")
-    return Overloaded(message) if overloaded else RequestFailed(message)
+def _error_for(finish: Finish) -> Exception:
+    if finish.reason == "abort":
+        return RequestAborted(finish.message or "The request was aborted.")
+    return _FAULTS[finish.fault](finish.message)
+
+
+_FAULTS = {"server": RequestFailed, "load": Overloaded, "request": InvalidRequest}

@@ -35,7 +35,11 @@ def main() -> None:
     while (data := read_frame(pipe_in)) is not None:
         message = decoder.decode(data)
         if isinstance(message, Setup):
-            vocabulary = _set_up(message)
+            try:
+                vocabulary = _set_up(message)
+            except Exception as error:
+                _send(pipe_out, Done(failed=str(error)))
+                return
             _send(pipe_out, Started())
         elif vocabulary is not None:
             _send(pipe_out, _compile(message, vocabulary))

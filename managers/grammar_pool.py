@@ -14,7 +14,7 @@ import msgspec
 
 from ..constrained.spec import Constraint
 from ..runtime.errors import SapwoodError
-from .grammar_wire import HEADER_BYTES, Done, FromCompiler, Job, Setup, Started, frame, length_of
+from .grammar_wire import HEADER_BYTES, Done, FromCompiler, Job, Setup, frame, length_of
 from .logs import logger
 
 log = logger("grammar")
@@ -70,8 +70,8 @@ class Compiler:
         try:
             async with asyncio.timeout(START_SECONDS):
                 answer = await compiler._ask(setup)
-            if not isinstance(answer, Started):
-                raise CompilerDied
+            if isinstance(answer, Done):
+                raise CompilerFailed(f"The grammar compiler cannot be started: {answer.failed}.")
         except BaseException as error:
             await compiler.end()
             if isinstance(error, TimeoutError | CompilerDied):
@@ -193,12 +193,18 @@ class CompilerPool:
             task.add_done_callback(self._starting.discard)
 
     async def _start(self) -> None:
-        try:
-            self._offer(await Compiler.start(self._command, self._setup))
-        except CompilerFailed as error:
-            log.warning("%s", error)
-            if not (self._idle or self._busy):
-                while self._waiting:
-                    waiting = self._waiting.popleft()
-                    if not waiting.done():
-                        waiting.set_exception(error)
+        for last in (False, True):  # one may be killed while it starts, and the next is not
+            try:
+                self._offer(await Compiler.start(self._command, self._setup))
+                return
+            except CompilerFailed as error:
+                log.warning("%s", error)
+                if last and not (self._idle or self._busy):
+                    self._fail(error)
+
+    def _fail(self, error: CompilerFailed) -> None:
+        """Whoever waits for a compiler waits in vain."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_exception(error)

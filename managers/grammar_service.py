@@ -108,7 +108,8 @@ class GrammarService:
         tasks = [work.task for work in self._work.values() if work.task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, self._pool.close(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._pool.close()
 
     async def compile(self, constraint: Constraint) -> Compiled:
         """The constraint, compiled now or before. Raises Refused or CompilerFailed.

@@ -37,7 +37,7 @@ class Job(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class Done(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """From the compiler, for one Job: the compiled constraint, or why there is none.
 
-    refused: the constraint is wrong, or too much. failed: a fault of ours.
+    refused: the constraint is wrong, or too much. failed: a fault of ours; also the answer to a Setup that fails.
     """
 
     compiled: Compiled | None = None

@@ -6,7 +6,7 @@ travel as raw little-endian int32 bytes; `pack_ids` and `unpack_ids` convert. No
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -401,13 +401,14 @@ class StepResult(Message, frozen=True):
 class Finish(Part, frozen=True):
     """Why a completion ended. reason: "stop", "length", "abort" or "error"; to the front also "tool_calls".
 
-    matched: the stop token id or stop string, for "stop". message: for "error"; `overloaded` marks a full queue.
+    matched: the stop token id or stop string, for "stop". message and fault: for "error"; the fault is with the server,
+    with its load (a full queue), or with the request (a constraint that cannot be met).
     """
 
     reason: str
     matched: int | str | None = None
     message: str = ""
-    overloaded: bool = False
+    fault: Literal["server", "load", "request"] = "server"
 
 
 class Effort(Part, frozen=True):

@@ -39,11 +39,10 @@ from .messages import (
 )
 from .prompt_encoding import Encoded, PromptEncoder, encoding_work
 from .text_output import SampleOutput
-from .tool_calling import CallOutput, calls_tools, constraint_of
+from .tool_calling import CallOutput, calls_tools, complaint_about, constraint_of
 from .wire import AsyncInbox, Outbox
 
 WARM_AFTER_SECONDS = 1.0  # once requests can come; an engine that ends before that has no use for it
-LONGEST_COMPLAINT = 500
 LONG_WORK = 20_000  # bytes; encoding this many takes some milliseconds
 
 
@@ -159,8 +158,7 @@ class TokenizerProcess:
         try:
             return await self._grammars.compile(constraint)
         except Refused as error:
-            field = "tools" if calls_tools(submit) else constraint.kind
-            raise InvalidRequest(f"{field}: {_sentence(str(error))}", field) from None
+            raise complaint_about(submit, constraint, str(error)) from None
 
     async def _warm_grammars(self) -> None:
         await asyncio.sleep(WARM_AFTER_SECONDS)
@@ -228,12 +226,6 @@ class TokenizerProcess:
         self._abort(Abort(request_id))
         text = f"The completion could not be turned into text: {type(error).__name__}: {error}"
         self._child.front.send(Rejected(request_id, "failed", text))
-
-
-def _sentence(text: str) -> str:
-    """A compiler's complaint, which may quote what it complains of, as a sentence of bearable length."""
-    text = text if len(text) <= LONGEST_COMPLAINT else f"{text[:LONGEST_COMPLAINT]}…"
-    return text if text.endswith(".") else f"{text}."
 
 
 async def serve(child: Child) -> None:

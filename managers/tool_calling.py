@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 
 import msgspec
@@ -12,6 +13,9 @@ from ..runtime.text.tool_formats import TOOL_FORMATS, ToolFormat, structural_tag
 from .constraints import check_size, json_text
 from .errors import InvalidRequest
 from .messages import Finish, Submit, ToolCallPiece
+
+LONGEST_COMPLAINT = 500  # it may quote what it complains of
+_STRUCTURE = re.compile(r"structures\[(\d+)\]: ")
 
 
 def calls_tools(submit: Submit) -> bool:
@@ -37,6 +41,20 @@ def constraint_of(submit: Submit, style: ToolFormat | None) -> Constraint | None
     body = json_text(tag)
     check_size(body, "tools")
     return msgspec.structs.replace(constraint, body=body, strict=strict)
+
+
+def complaint_about(submit: Submit, constraint: Constraint, text: str) -> InvalidRequest:
+    """A compiler's complaint in terms of the request: its structures are the request's tools, in their order."""
+    field = constraint.kind
+    if calls_tools(submit):
+        field, chat = "tools", submit.chat
+        named = _STRUCTURE.match(text)
+        if named is not None and chat is not None and chat.tools:
+            names = [tool["function"]["name"] for tool in chat.tools]
+            index = int(named[1]) if chat.tool_name is None else names.index(chat.tool_name)
+            field, text = f"tools[{index}].function.parameters", text[named.end() :]
+    text = text if len(text) <= LONGEST_COMPLAINT else f"{text[:LONGEST_COMPLAINT]}…"
+    return InvalidRequest(f"{field}: {text}{'' if text.endswith('.') else '.'}", field)
 
 
 class CallOutput:

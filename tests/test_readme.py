@@ -19,14 +19,28 @@ def run(*command: str) -> str:
     return done.stdout
 
 
+def python_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
 @pytest.mark.usefixtures("smollm2_path")
-def test_the_engine_example_prints_what_the_readme_says(tmp_path: Path) -> None:
-    code = next(block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "import Engine" in block)
+def test_the_program_prints_what_the_readme_says(tmp_path: Path) -> None:
+    code = next(block for block in python_blocks() if "Engine" in block)
     script = tmp_path / "example.py"
     script.write_text(code)
     promised = [line.removeprefix("# ") for line in code.splitlines() if line.startswith("# ")]
-    assert len(promised) >= 3
+    assert len(promised) == 2
     assert run(str(script)).splitlines() == promised
+
+
+@pytest.mark.parametrize(
+    ("what", "said"), [("parse(", r"film='.*' sentiment='\w+' stars=[1-5]"), ("stream=True", r"\w+")]
+)
+def test_the_client_examples_run_against_the_server(server_url: str, tmp_path: Path, what: str, said: str) -> None:
+    code = next(block for block in python_blocks() if what in block)
+    script = tmp_path / "example.py"
+    script.write_text(code.replace("http://127.0.0.1:8000", server_url))
+    assert re.search(said, run(str(script)))
 
 
 def test_every_path_that_the_readme_names_exists() -> None:

@@ -7,6 +7,8 @@ over all the completions of a grammar; and a grammar that forces text without en
 
 from __future__ import annotations
 
+import json
+
 import llguidance
 import numpy as np
 
@@ -17,7 +19,13 @@ from .base import Matcher
 # Schemas from practice stay far below these. An ambiguous grammar, whose masks become slower with every token, ends its
 # own request before it takes many milliseconds from everybody's steps; a lexer state takes 1 to 2 kB.
 LIMITS = llguidance.LLParserLimits(
-    max_items_in_row=500, step_max_items=5_000, max_lexer_states=50_000, verbose_errors=False
+    max_items_in_row=1_000, step_max_items=5_000, max_lexer_states=50_000, verbose_errors=False
+)
+
+# An object takes four items of a row for each property that may come next; hundreds of them are no ambiguity.
+WIDE = 100
+WIDE_LIMITS = llguidance.LLParserLimits(
+    max_items_in_row=5_000, step_max_items=30_000, max_lexer_states=50_000, verbose_errors=False
 )
 
 
@@ -28,12 +36,15 @@ class LLGuidanceTemplate:
         """Raises ConstraintError for a grammar that the engine refuses."""
         self._grammar = payload.decode("utf-8")
         self._vocabulary = vocabulary
+        self._limits = WIDE_LIMITS if _widest(self._grammar) > WIDE else LIMITS
         self._start = self._compiled()
         if self._start.is_error():
             raise ConstraintError(self._start.get_error())
 
     def _compiled(self) -> llguidance.LLMatcher:
-        return llguidance.LLMatcher(self._vocabulary.llguidance_tokenizer, self._grammar, log_level=0, limits=LIMITS)
+        return llguidance.LLMatcher(
+            self._vocabulary.llguidance_tokenizer, self._grammar, log_level=0, limits=self._limits
+        )
 
     def start(self) -> LLGuidanceMatcher:
         return LLGuidanceMatcher(self, self._start.deep_copy(), self._vocabulary)
@@ -85,8 +96,19 @@ class LLGuidanceMatcher(Matcher):
     def _fill_once(self, row: np.ndarray) -> None:
         if self._has_restarted and len(forced := self._forced()) >= self.vocabulary.longest:
             row[:] = self.vocabulary.bits(self.vocabulary.beginning(forced))
-        else:
-            self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+            return
+        self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+        if np.count_nonzero(row) == 1 and (forced := self._forced()):
+            row |= self.vocabulary.bits(self._along(forced))
+
+    def _along(self, forced: bytes) -> list[int]:
+        """All tokens that agree with forced text.
+
+        The library leaves but one, the first into which a tokenizer cuts the forced text; where that is joined to what
+        follows, another one may be right.
+        """
+        shorter, longer = self.vocabulary.beginning(forced), self.vocabulary.starting_with(forced)
+        return shorter + [token_id for token_id in longer if self._matcher.validate_tokens([token_id]) == 1]
 
     def _accept(self, token_id: int) -> bool:
         accepted = self._matcher.try_consume_tokens([token_id]) == 1
@@ -108,3 +130,20 @@ class LLGuidanceMatcher(Matcher):
         self._matcher = self._template.restart()
         self._matcher.consume_tokens(self._token_ids)
         return True
+
+
+def _widest(grammar: str) -> int:
+    """The most properties of one object in a grammar of JSON schemas; 0 for other grammars."""
+    if len(grammar) < 10 * WIDE or not grammar.startswith("{"):
+        return 0
+    widest = 0
+    todo = [json.loads(grammar)]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict):
+            properties = part.get("properties")
+            widest = max(widest, len(properties) if isinstance(properties, dict) else 0)
+            todo += part.values()
+        elif isinstance(part, list):
+            todo += part
+    return widest

@@ -34,11 +34,13 @@ class XGrammarTemplate:
 class XGrammarMatcher(Matcher):
     """One completion in a grammar of xgrammar."""
 
-    error = ""
-
     def __init__(self, matcher: xgrammar.GrammarMatcher, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         self._matcher = matcher
+
+    @property
+    def error(self) -> str:
+        return ""
 
     @property
     def may_end(self) -> bool:

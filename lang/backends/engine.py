@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from ...managers.engine import Engine
-from ...managers.messages import TokenLogprob
+from ...managers.messages import TextChunk, TokenLogprob
 from ...managers.render import Rendering
 from ...managers.results import Completion, collect
 from ..chat import Shapes
@@ -38,7 +38,7 @@ class EngineBackend(NativeBackend):
         return [_native(each) for each in completions], Usage(first.prompt_tokens, first.cached_tokens, made)
 
     async def _streamed(self, prompt: Any, fields: dict[str, Any], emit: Emit) -> list[Completion]:
-        async def passed_on(stream: Any) -> Any:
+        async def passed_on(stream: AsyncIterator[TextChunk]) -> AsyncIterator[TextChunk]:
             async for chunk in stream:
                 if chunk.index == 0 and chunk.text:
                     emit(chunk.text)

@@ -12,7 +12,6 @@ import msgspec
 from ...constrained.acceptance import accepts_document
 from ...constrained.compiler import compile_constraint
 from ...constrained.spec import Compiled, Constraint, ConstraintError, Kind, Unenforced
-from ...constrained.vocabulary import Vocabulary
 from ...runtime.text.tokenizer import load_tokenizer
 from ...runtime.weights import hub
 from ..errors import InvalidRequest
@@ -46,11 +45,11 @@ def grammar(arguments: argparse.Namespace) -> int:
 
 def _constraint(arguments: argparse.Namespace) -> Constraint:
     path = Path(arguments.file)
-    kind = arguments.kind or _SUFFIXES.get(path.suffix)
+    body = _read(path)
+    kind = arguments.kind or _SUFFIXES.get(path.suffix) or _kind_of(body)
     if kind is None:
         known = ", ".join(_SUFFIXES)
         raise InvalidRequest(f"{path.name} could be anything: say --schema, --regex or --ebnf (known without: {known})")
-    body = _read(path)
     return Constraint(
         _KINDS[kind],
         body.removesuffix("\n") if kind == "regex" else body,
@@ -59,6 +58,16 @@ def _constraint(arguments: argparse.Namespace) -> Constraint:
         max_string=arguments.max_string,
         engine=arguments.engine,
     )
+
+
+def _kind_of(body: str) -> str | None:
+    """What a text is that can hardly be anything else."""
+    if "::=" in body:
+        return "ebnf"
+    try:
+        return "schema" if isinstance(msgspec.json.decode(body), dict) else None
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
 
 
 def _documents(path: Path, kind: Kind) -> Iterator[str]:
@@ -85,6 +94,8 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"{path.name} is not UTF-8: {error}") from None
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _ms_since(began: float) -> float:

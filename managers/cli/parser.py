@@ -25,15 +25,17 @@ With --peer the same workloads run against a second server, turn by turn, and a 
 one machine mean something only beside another's that were taken in the same minutes.
 """
 _GRAMMAR = """\
-Say what a constraint would do: whether it can be enforced, in full or why not, by which engine, and how long it takes to
-compile. Then say of each document whether a completion under the constraint could be it.
+Say what a constraint would do: whether it can be enforced, in full or why not, by which engine, and how long it takes
+to compile. Then say of each document whether a completion under the constraint could be it.
 
-FILE is a JSON schema (.json), a regular expression (.regex, .txt) or a GBNF grammar (.ebnf, .gbnf); --schema, --regex and
---ebnf say so for other names. A newline at the end of a regular expression is not part of it.
+FILE is a JSON schema (.json), a regular expression (.regex, .txt) or a GBNF grammar (.ebnf, .gbnf); --schema, --regex
+and --ebnf say so for other names (a JSON object and a text with ::= in it speak for themselves). A newline at the end
+of a regular expression is not part of it.
 
-DOCUMENT is one JSON document, or in a .jsonl file one on every line. Under a regular expression or a grammar it is a text
-(without the newline at its end), and a .jsonl file has a JSON string on every line. JSON documents may be spaced and ordered
-freely: they are looked at as a completion would write them, compact and with the properties in the schema's order.
+DOCUMENT is one JSON document, or in a .jsonl file one on every line. Under a regular expression or a grammar it is a
+text (without the newline at its end), and a .jsonl file has a JSON string on every line. JSON documents may be spaced
+and ordered freely: they are looked at as a completion would write them, compact and with the properties in the
+schema's order.
 
 The exit status is 2 where the constraint is refused, and 0 otherwise, whatever documents are rejected.
 """

@@ -11,6 +11,7 @@ the same text before); the request's own tokens, where its last few occurred ear
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ class StepCost:
 
     _KEEP = 0.98  # of the weight of all before, at each step
     _LARGEST = 128  # tokens; larger steps lie on another line
-    _UNKNOWN = (0.3, 0.5, 0.6, 0.7)  # `least_acceptance` before there are figures, for 1, 2, 3, and more streams
+    _UNKNOWN = (0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9)  # before there are figures, for 1, 2, … streams
 
     def __init__(self) -> None:
         self._sums = np.zeros(5)  # of 1, tokens, seconds, tokens², tokens * seconds
@@ -96,6 +97,18 @@ class Drafter:
         self._cache = cache
         self._seen: OrderedDict[tuple[str, bytes], tuple[np.ndarray, int]] = OrderedDict()
         self.cost = StepCost()
+
+    def draft(self, decodes: Sequence[Request], streams: int) -> dict[Request, np.ndarray]:
+        """Guesses for those requests that are to decode and have some; none at all where slots are too few for all."""
+        drafts: dict[Request, np.ndarray] = {}
+        for request in decodes:
+            if request.stepwise:
+                draft = self.propose(request, streams)
+                request.wants_draft = len(draft) > 0
+                if len(draft):
+                    drafts[request] = draft
+        needed = sum(request.pending for request in decodes) + sum(map(len, drafts.values()))
+        return drafts if needed <= self._cache.available else {}
 
     def propose(self, request: Request, streams: int) -> np.ndarray:
         """The tokens that may follow what is known of `request`, int32, at most `MAX_DRAFT`; empty where there is no

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..messages import Guided, SampledLogprob, Scored, StepResult, unpack_ids
+from ..messages import Finish, Guided, SampledLogprob, Scored, StepResult, unpack_ids
+from .request import Request
 
 NOT_FINITE = -2  # a count in StepResult
 
@@ -29,6 +30,37 @@ class Gain:
                 break
             count += 1
         return count
+
+    @property
+    def forced(self) -> int:
+        """How many of the new tokens the grammar forced."""
+        return self.guided.forced if self.guided is not None else 0
+
+    def take_into(self, request: Request, accepted: int) -> tuple[Finish | None, int]:
+        """Make the gain part of the request. accepted: of the guesses that were computed for it.
+
+        Returns why the completion ends with it, None if it goes on; and how many leading positions of the sequence, as
+        it is now, have been computed for the right tokens.
+        """
+        guided = self.guided
+        if guided is not None:
+            request.rewind(guided.rewind)
+            if guided.rewind:
+                accepted = 0
+        start, taken, finish = request.known, 0, None
+        while finish is None and taken < len(self.token_ids):
+            finish = request.append(self.token_ids[taken])
+            taken += 1
+        request.keep_logprobs(self.logprobs[:taken])
+        right = start + min(accepted, taken)
+        if guided is None:
+            return finish, right
+        request.held = min(guided.held, request.produced)
+        if guided.failure:
+            return Finish("error", message=guided.failure, fault="request"), right
+        if guided.complete and taken == len(self.token_ids) and (finish is None or finish.reason == "length"):
+            return Finish("stop"), right
+        return finish, right
 
 
 def gains(result: StepResult, entries: int) -> list[Gain]:

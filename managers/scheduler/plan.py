@@ -33,18 +33,17 @@ class PlanBuilder:
     def __init__(self) -> None:
         self.entries: dict[Request, Entry] = {}
 
-    def compute(self, request: Request, slots: np.ndarray) -> None:
-        """Let the step compute the next `len(slots)` positions of a request, into these slots."""
+    def compute(self, request: Request, slots: np.ndarray, draft: np.ndarray | None = None) -> None:
+        """Let the step compute the next `len(slots)` positions of a request, into these slots. The last of them are for
+        the tokens `draft` (int32), where there are some: guesses at what the request says next."""
         assert request.lease is not None
         entry = self.entries.get(request)
         if entry is None:
             entry = self.entries[request] = Entry(request, request.lease.length - len(slots))
         entry.slots.append(slots)
         entry.count += len(slots)
-
-    def guess(self, request: Request, draft: np.ndarray) -> None:
-        """The last slots of a request's entry are for these tokens (int32), which are guesses at what it says next."""
-        self.entries[request].draft = draft
+        if draft is not None:
+            entry.draft = draft
 
     @property
     def tokens(self) -> int:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...radix.prefix_cache import PrefixCache
 from ..messages import (
     Finish,
@@ -31,7 +29,6 @@ from .request import Request
 
 STEPS_IN_FLIGHT = 2  # one that the worker computes, one that already waits for it
 DECODE_RESERVE = 32  # slots kept for each running request's coming tokens when another one asks to be admitted
-_NO_DRAFT = np.empty(0, dtype=np.int32)
 MAX_PARTIAL = 2  # prefills that may be under way at once; short ones that fit in what is left of a step do not count
 
 
@@ -102,7 +99,7 @@ class Scheduler:
             return [request.chunk(Finish("error", message=text))]
         if self.waiting >= self._max_queue:
             text = f"the queue is full: {self._max_queue} requests are waiting already"
-            return [request.chunk(Finish("error", message=text, overloaded=True))]
+            return [request.chunk(Finish("error", message=text, fault="load"))]
         self._requests.setdefault(request.request_id, {})[request.index] = request
         if self._grammars.is_ready(request):
             self._queue.add(request)
@@ -181,7 +178,7 @@ class Scheduler:
             self._retract(victim)
             if victim in decodes:
                 decodes.remove(victim)
-        drafts = self._drafts(decodes)
+        drafts = self._drafter.draft(decodes, len(self._running)) if self._drafter is not None else {}
         if not drafts and all(request.pending == 1 for request in decodes):
             slots = self._cache.grow_each([request.lease for request in decodes if request.lease is not None])
             if slots is None:  # one request alone and not one slot: its door check makes this impossible
@@ -190,27 +187,12 @@ class Scheduler:
                 builder.compute(request, slots[place : place + 1])
             return
         for request in decodes:
-            draft = drafts.get(request, _NO_DRAFT)
             assert request.lease is not None
-            slots = self._cache.grow(request.lease, request.pending + len(draft))
+            draft = drafts.get(request)
+            slots = self._cache.grow(request.lease, request.pending + (0 if draft is None else len(draft)))
             if slots is None:
                 raise RuntimeError(f"no slot for the only running request; the books: {self._cache!r}")
-            builder.compute(request, slots)
-            builder.guess(request, draft)
-
-    def _drafts(self, decodes: list[Request]) -> dict[Request, np.ndarray]:
-        """Guesses for the requests which have some, where there is room for all."""
-        drafts: dict[Request, np.ndarray] = {}
-        if self._drafter is None:
-            return drafts
-        for request in decodes:
-            if request.stepwise:
-                draft = self._drafter.propose(request, len(self._running))
-                request.wants_draft = len(draft) > 0
-                if len(draft):
-                    drafts[request] = draft
-        needed = sum(request.pending for request in decodes) + sum(map(len, drafts.values()))
-        return drafts if needed <= self._cache.available else {}
+            builder.compute(request, slots, draft)
 
     def _plan_prefills(self, builder: PlanBuilder) -> None:
         """Share what the decodes left of the step's budget among prefills under way and new requests.
@@ -353,42 +335,21 @@ class Scheduler:
 
     def _take_tokens(self, entry: Entry, gain: Gain) -> Finish | None:
         """What an entry gained becomes part of its request; returns why the completion ends with it, if it does."""
-        request, guided = entry.request, gain.guided
-        rewind = guided.rewind if guided is not None else 0
-        request.rewind(rewind)
-        start = request.known
-        finish, taken = None, 0
-        for token_id in gain.token_ids:
-            taken += 1
-            finish = request.append(token_id)
-            if finish is not None:
-                break
-        request.keep_logprobs(gain.logprobs[:taken])
-        self._count(entry, gain, taken)
-        if guided is not None or len(entry.draft):
-            accepted = 0 if rewind else min(gain.accepted(entry.draft), taken)
-            self._drop_computed(request, start + accepted)
-        if guided is not None:
-            request.held = min(guided.held, request.produced)
-            if guided.failure:
-                return Finish("error", message=guided.failure)
-            if guided.complete and taken == len(gain.token_ids) and (finish is None or finish.reason == "length"):
-                return Finish("stop")
+        request, drafted, accepted = entry.request, len(entry.draft), gain.accepted(entry.draft)
+        finish, right = gain.take_into(request, accepted)
+        if request.grammar is not None or drafted:
+            self._drop_computed(request, right)
         elif finish is None and self._drafter is not None and not request.wants_draft:
             # if there is a guess now, the next step must wait for the tokens still in flight
             request.wants_draft = len(self._drafter.propose(request, len(self._running))) > 1
-        return finish
-
-    def _count(self, entry: Entry, gain: Gain, taken: int) -> None:
-        request, drafted, accepted = entry.request, len(entry.draft), gain.accepted(entry.draft)
-        forced = gain.guided.forced if gain.guided is not None else 0
+        request.note_step(drafted, accepted, gain.forced, is_pass=entry.start >= request.prompt_length)
         if drafted:
             request.drafting.learn(drafted, accepted)
-        request.note_step(drafted, accepted, forced, is_pass=entry.start >= request.prompt_length)
-        self.counters.generated_tokens += taken
+        self.counters.generated_tokens += len(gain.token_ids)
         self.counters.drafted_tokens += drafted
         self.counters.accepted_tokens += accepted
-        self.counters.forced_tokens += forced
+        self.counters.forced_tokens += gain.forced
+        return finish
 
     def _drop_computed(self, request: Request, right: int) -> None:
         """Give back what was computed for tokens that are not in the sequence: all but its first `right` positions, and

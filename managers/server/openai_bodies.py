@@ -90,6 +90,7 @@ class SharedFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     grammar_engine: Literal["auto", "llguidance", "xgrammar"] | None = None
     max_whitespace: int | None = None
     max_string: int | None = None
+    extra_properties: bool | None = None
 
     @property
     def constrained(self) -> bool:

@@ -138,11 +138,13 @@ void merge_rows(const RowStates& total, const RowStates& part, int64_t rows, int
   }
 }
 
-// Fetches part `part` of `parts` of the keys, or values, that will be wanted next.
+// Fetches the keys, or values, that will be wanted next: parts [part, part + some) of `parts`.
 template <class T>
-void fetch_part(const void* pool, const UpcomingKeys& next, int64_t part, int64_t parts, const AttentionTile& t) {
+void fetch_part(const void* pool, const UpcomingKeys& next, int64_t part, int64_t some, int64_t parts,
+                const AttentionTile& t) {
   const int64_t count = next.count < kKeyBlock ? next.count : kKeyBlock;
-  for (int64_t j = count * part / parts; j < count * (part + 1) / parts; ++j) {
+  const int64_t end = part + some < parts ? part + some : parts;
+  for (int64_t j = count * part / parts; j < count * end / parts; ++j) {
     const char* row = reinterpret_cast<const char*>(static_cast<const T*>(pool) + next.slots[j] * t.slot_stride);
     for (int64_t byte = 0; byte < t.dim * static_cast<int64_t>(sizeof(T)); byte += 64) prefetch_far(row + byte);
   }
@@ -167,13 +169,21 @@ void attend_block_of(const AttentionTile& t, int64_t block, const UpcomingKeys& 
   const int64_t parts = (t.rows - row + kRowsTogether - 1) / kRowsTogether;
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t rows = (t.rows - row + parts - part - 1) / (parts - part);
-    fetch_part<T>(next.keys, next, part, parts, t);
-    products(rows, t.queries + row * dim, dim, PanelRows{t.scratch.keys, dim * kTileColumns}, key_vectors, dim,
-             t.scratch.scores, kKeyBlock, true);
+    // What comes next is fetched little by little, between one product and the next, or all would wait for it.
+    const int64_t vectors = rows <= kWideRows ? kWideVectors : kTileVectors;
+    for (int64_t v = 0; v < key_vectors; v += vectors) {
+      fetch_part<T>(next.keys, next, part * key_vectors + v, vectors, parts * key_vectors, t);
+      products(rows, t.queries + row * dim, dim, PanelRows{t.scratch.keys, dim * kTileColumns}.moved(v),
+               key_vectors - v < vectors ? key_vectors - v : vectors, dim, t.scratch.scores + v * kLanes, kKeyBlock, true);
+    }
     soften(t, row, rows, start, width);
-    fetch_part<T>(next.values, next, part, parts, t);
-    products(rows, t.scratch.scores, kKeyBlock, ScatteredRows{value_rows, 0}, dim / kLanes, count,
-             t.part.row(row).values, t.part.stride, false);
+    const int64_t value_vectors = dim / kLanes;
+    for (int64_t v = 0; v < value_vectors; v += vectors) {
+      fetch_part<T>(next.values, next, part * value_vectors + v, vectors, parts * value_vectors, t);
+      products(rows, t.scratch.scores, kKeyBlock, ScatteredRows{value_rows, 0}.moved(v),
+               value_vectors - v < vectors ? value_vectors - v : vectors, count, t.part.row(row).values + v * kLanes,
+               t.part.stride, false);
+    }
     row += rows;
   }
 }

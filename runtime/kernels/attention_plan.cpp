@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernel_table.h"
-
 namespace {
 
 constexpr int kItemsPerThread = 3;  // enough that a late thread does not matter much
@@ -21,57 +19,75 @@ int32_t AttentionPlan::build(const SwModel& model, const SwStep& step, int threa
     const int32_t queries = step.qo_indptr[b + 1] - step.qo_indptr[b];
     if (queries < 1 || step.kv_indptr[b + 1] - step.kv_indptr[b] < queries) return SW_BAD_SHAPE;
   }
-  const int32_t status = plan_groups(model, step, threads);
-  if (status == SW_OK) plan_entries(model, step, threads);
-  return status;
+  if (const int32_t status = find_groups(model, step)) return status;
+  plan_groups(model, threads);
+  plan_entries(model, step, threads);
+  return SW_OK;
 }
 
-int32_t AttentionPlan::plan_groups(const SwModel& model, const SwStep& step, int threads) {
+int32_t AttentionPlan::find_groups(const SwModel& model, const SwStep& step) {
   groups.clear();
   group_tokens.clear();
-  group_items.clear();
+  group_states = 0;
   shared_blocks.assign(step.entries, 0);
-  state_of.assign(step.entries, -1);
+  group_of.assign(step.entries, -1);
+  place_of.assign(step.entries, 0);
   for (int32_t g = 0; g < step.groups; ++g) {
     const int32_t begin = step.group_indptr[g], end = step.group_indptr[g + 1];
     if (end - begin < 2) continue;
     int32_t shared = step.group_lengths[g];
     for (int32_t i = begin; i < end; ++i) {
       const int32_t b = step.group_entries[i];
-      if (b < 0 || b >= step.entries || state_of[b] >= 0) return SW_BAD_GROUP;
+      if (b < 0 || b >= step.entries || group_of[b] >= 0) return SW_BAD_GROUP;
       // every query of the group must see all of the shared keys
       const int32_t before = step.kv_indptr[b + 1] - step.kv_indptr[b] - (step.qo_indptr[b + 1] - step.qo_indptr[b]);
       shared = std::min(shared, before);
     }
-    const int32_t blocks = shared / kKeyBlock;
-    if (blocks == 0) continue;
-    const int32_t leader = step.group_entries[begin];
-    const int32_t first_token = static_cast<int32_t>(group_tokens.size());
+    PlannedGroup group{step.group_entries[begin], shared / kKeyBlock, static_cast<int32_t>(group_tokens.size()), 0,
+                       group_states};
+    if (group.blocks == 0) continue;
     for (int32_t i = begin; i < end; ++i) {
       const int32_t b = step.group_entries[i];
-      if (std::memcmp(step.kv_indices + step.kv_indptr[b], step.kv_indices + step.kv_indptr[leader],
-                      sizeof(int32_t) * blocks * kKeyBlock) != 0)
+      if (std::memcmp(step.kv_indices + step.kv_indptr[b], step.kv_indices + step.kv_indptr[group.entry],
+                      sizeof(int32_t) * group.blocks * kKeyBlock) != 0)
         return SW_BAD_GROUP;
-      shared_blocks[b] = blocks;
-      state_of[b] = static_cast<int32_t>(group_tokens.size());
+      shared_blocks[b] = group.blocks;
+      group_of[b] = static_cast<int32_t>(groups.size());
+      place_of[b] = group.tokens;
       for (int32_t t = step.qo_indptr[b]; t < step.qo_indptr[b + 1]; ++t) group_tokens.push_back(t);
+      group.tokens += step.qo_indptr[b + 1] - step.qo_indptr[b];
     }
-    groups.push_back({leader, blocks, first_token, static_cast<int32_t>(group_tokens.size()) - first_token});
-  }
-  const int32_t shares = model.heads / model.kv_heads;
-  const int64_t rows = static_cast<int64_t>(group_tokens.size()) * model.heads;
-  const int64_t wanted = std::max<int64_t>(kMinGroupRows, rows / (kItemsPerThread * threads));
-  const int32_t per_item = std::max<int32_t>(1, static_cast<int32_t>(std::min<int64_t>(wanted, kAttentionRows)) / shares);
-  for (int32_t g = 0; g < static_cast<int32_t>(groups.size()); ++g) {
-    const int32_t parts = ceil_div(groups[g].tokens, per_item);
-    for (int32_t head = 0; head < model.kv_heads; ++head)
-      for (int32_t p = 0; p < parts; ++p) {
-        const int32_t first = static_cast<int32_t>(static_cast<int64_t>(groups[g].tokens) * p / parts);
-        const int32_t last = static_cast<int32_t>(static_cast<int64_t>(groups[g].tokens) * (p + 1) / parts);
-        group_items.push_back({g, head, first, last - first});
-      }
+    group_states += static_cast<int64_t>(group.segments()) * group.tokens * model.heads;
+    groups.push_back(group);
   }
   return SW_OK;
+}
+
+// Segments are dealt out, each with all heads, whose keys lie side by side in memory, and as many tokens as there is
+// room for. Only where that makes too few items, heads are dealt out too, and then tokens.
+void AttentionPlan::plan_groups(const SwModel& model, int threads) {
+  group_items.clear();
+  const int32_t shares = model.heads / model.kv_heads;
+  const int64_t enough = threads == 1 ? 1 : kItemsPerThread * static_cast<int64_t>(threads);
+  int64_t segments = 0, tokens = 0;
+  for (const PlannedGroup& group : groups) segments += group.segments(), tokens += group.tokens;
+  const bool joint = segments >= enough;
+  int64_t rows = kAttentionRows;  // of each head in an item
+  if (!joint && segments * model.kv_heads < enough && tokens > 0)
+    rows = std::min(rows, std::max<int64_t>(kMinGroupRows, tokens * shares * segments * model.kv_heads / enough));
+  const int32_t most = std::max<int32_t>(1, static_cast<int32_t>(rows) / shares);
+  for (int32_t g = 0; g < static_cast<int32_t>(groups.size()); ++g) {
+    const int32_t parts = ceil_div(groups[g].tokens, most);
+    const int64_t room = kScratchFloats / (static_cast<int64_t>(ceil_div(groups[g].tokens, parts)) * shares * model.head_dim);
+    const int32_t heads = joint ? static_cast<int32_t>(std::min<int64_t>(model.kv_heads, room)) : 1;
+    for (int32_t segment = 0; segment < groups[g].segments(); ++segment)
+      for (int32_t head = 0; head < model.kv_heads; head += heads)
+        for (int32_t p = 0; p < parts; ++p) {
+          const int32_t first = static_cast<int32_t>(static_cast<int64_t>(groups[g].tokens) * p / parts);
+          const int32_t last = static_cast<int32_t>(static_cast<int64_t>(groups[g].tokens) * (p + 1) / parts);
+          group_items.push_back({g, segment, head, std::min(heads, model.kv_heads - head), first, last - first});
+        }
+  }
 }
 
 // Segments of an entry that have blocks of its own.

@@ -8,10 +8,11 @@ namespace {
 int64_t state_stride(const SwModel& model) { return model.head_dim + 16; }
 int64_t shares_of(const SwModel& model) { return model.heads / model.kv_heads; }
 
-// States of the groups' rows: [2: part, total][kv_heads][group tokens][heads of the kv head].
-RowStates group_states(SwWorkspace& workspace, const SwModel& model, bool total, int32_t kv_head, int64_t token) {
-  const int64_t tokens = static_cast<int64_t>(workspace.plan.group_tokens.size());
-  const int64_t row = (((total ? model.kv_heads : 0) + kv_head) * tokens + token) * shares_of(model);
+// States of a group's rows over one segment: those of a key-value head, from a token of the group on.
+RowStates group_states(SwWorkspace& workspace, const SwModel& model, const PlannedGroup& group, int32_t segment,
+                       int32_t kv_head, int32_t token) {
+  const int64_t run = static_cast<int64_t>(segment) * model.kv_heads + kv_head;
+  const int64_t row = group.state + (run * group.tokens + token) * shares_of(model);
   return {workspace.states.reserve(0) + row * state_stride(model), state_stride(model)};
 }
 
@@ -112,9 +113,15 @@ class OwnWork {
   }
 
  private:
-  bool grouped() const { return shared_ > 0; }
-  RowStates of_group(bool total, int32_t kv_head) {
-    return group_states(ws_, call_.model, total, kv_head, ws_.plan.state_of[item_.entry] + item_.first);
+  RowStates of_group(int32_t segment, int32_t kv_head) {
+    const AttentionPlan& plan = ws_.plan;
+    return group_states(ws_, call_.model, plan.groups[plan.group_of[item_.entry]], segment, kv_head,
+                        plan.place_of[item_.entry] + item_.first);
+  }
+  // What the group has computed of the entry's rows, in order, but for a segment that the entry goes on with.
+  void merge_group(const AttentionTile& tile, int32_t kv_head) {
+    for (int32_t s = 0; s < shared_ / kSegmentBlocks; ++s)
+      kernels()->merge_rows(tile.total, of_group(s, kv_head), rows_, tile.dim);
   }
 
   void prepare(int32_t h) {
@@ -124,10 +131,11 @@ class OwnWork {
     tile = make_tile(call_, item_.entry, kv_head, row, scratch_);
     for (int32_t i = item_.first; i < item_.first + item_.count; ++i)
       add_rows(call_, call_.step.qo_indptr[item_.entry] + i, kv_head, before_ + i + 1, row, tile, scratch_);
-    tile.total = grouped() ? of_group(true, kv_head) : RowStates{scratch_.states[1] + row * stride, stride};
-    if (!grouped()) clear_rows(tile.total, rows_, tile.dim);
+    tile.total = {scratch_.states[1] + row * stride, stride};
+    clear_rows(tile.total, rows_, tile.dim);
+    if (item_.segment < 0) merge_group(tile, kv_head);
     if (goes_on()) {
-      tile.part = of_group(false, kv_head);
+      tile.part = of_group(last_of_group(), kv_head);
       return;
     }
     tile.part = item_.segment < 0 ? RowStates{scratch_.states[0] + row * stride, stride}
@@ -135,13 +143,15 @@ class OwnWork {
     clear_rows(tile.part, rows_, tile.dim);
   }
 
+  int32_t last_of_group() const { return static_cast<int32_t>(shared_ / kSegmentBlocks); }
+
   // The segment's number among those of the entry that are split.
   int32_t segment() const { return item_.segment - ws_.plan.splits[item_.split].first_segment; }
 
-  // Whether the item takes up the states where the group left them.
+  // Whether the item takes up the states where the group left them, in the middle of a segment.
   bool goes_on() const {
-    if (!grouped() || item_.segment < 0) return grouped();
-    return segment() == 0 && shared_ % kSegmentBlocks != 0;
+    if (shared_ % kSegmentBlocks == 0) return false;
+    return item_.segment < 0 || segment() == 0;
   }
 
   UpcomingKeys next_keys(const AttentionTile& tile, int32_t h, int64_t block) const {
@@ -162,9 +172,11 @@ class OwnWork {
     }
     std::atomic<int>& left = ws_.plan.unfinished[static_cast<int64_t>(item_.split) * call_.model.kv_heads + kv_head];
     if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    // The last one merges all, in order. What the group left is the first segment, or else complete before it.
-    if (grouped()) kernels()->merge_rows(tile.total, of_group(false, kv_head), rows_, tile.dim);
-    for (int32_t s = shared_ % kSegmentBlocks != 0; s < ws_.plan.splits[item_.split].segments; ++s)
+    // The last one merges all, in order; the first segment's states may be those that the group left.
+    merge_group(tile, kv_head);
+    const bool went_on = shared_ % kSegmentBlocks != 0;
+    if (went_on) kernels()->merge_rows(tile.total, of_group(last_of_group(), kv_head), rows_, tile.dim);
+    for (int32_t s = went_on; s < ws_.plan.splits[item_.split].segments; ++s)
       kernels()->merge_rows(tile.total, split_states(ws_, call_.model, item_, kv_head, s), rows_, tile.dim);
     write(tile.total, kv_head);
   }
@@ -190,8 +202,7 @@ class OwnWork {
 }  // namespace
 
 void reserve_states(SwWorkspace& workspace, const SwModel& model) {
-  const int64_t tokens = static_cast<int64_t>(workspace.plan.group_tokens.size());
-  workspace.states.reserve(2 * tokens * model.heads * state_stride(model));
+  workspace.states.reserve(workspace.plan.group_states * state_stride(model));
   workspace.partials.reserve(workspace.plan.partial_states * state_stride(model));
 }
 
@@ -204,19 +215,22 @@ void reset_splits(AttentionPlan& plan, const SwModel& model) {
 void run_group_item(SwWorkspace& workspace, const AttentionCall& call, const GroupItem& item, ThreadScratch& scratch) {
   const AttentionPlan& plan = workspace.plan;
   const PlannedGroup& group = plan.groups[item.group];
-  const int64_t keys = static_cast<int64_t>(group.blocks) * kKeyBlock;
-  AttentionTile tile = make_tile(call, group.entry, item.kv_head, 0, scratch);
-  for (int32_t i = 0; i < item.count; ++i)
-    add_rows(call, plan.group_tokens[group.first_token + item.first + i], item.kv_head, keys, 0, tile, scratch);
-  tile.part = group_states(workspace, call.model, false, item.kv_head, group.first_token + item.first);
-  tile.total = group_states(workspace, call.model, true, item.kv_head, group.first_token + item.first);
-  clear_rows(tile.part, tile.rows, tile.dim);
-  clear_rows(tile.total, tile.rows, tile.dim);
-  for (int64_t block = 0; block < group.blocks; ++block) {
-    const int64_t next = (block + 1) * kKeyBlock;
-    if (block % kSegmentBlocks == 0 && block > 0) kernels()->merge_rows(tile.total, tile.part, tile.rows, tile.dim);
-    kernels()->attend_block(tile, block, {tile.slots + next, keys - next, tile.keys, tile.values});
+  const int64_t keys = static_cast<int64_t>(group.blocks) * kKeyBlock, rows = item.count * shares_of(call.model);
+  for (int32_t h = 0; h < item.kv_heads; ++h) {
+    AttentionTile& tile = scratch.tiles[h];
+    tile = make_tile(call, group.entry, item.kv_head + h, h * rows, scratch);
+    for (int32_t i = item.first; i < item.first + item.count; ++i)
+      add_rows(call, plan.group_tokens[group.first_token + i], item.kv_head + h, keys, h * rows, tile, scratch);
+    tile.part = group_states(workspace, call.model, group, item.segment, item.kv_head + h, item.first);
+    clear_rows(tile.part, rows, tile.dim);
   }
+  const int64_t begin = static_cast<int64_t>(item.segment) * kSegmentBlocks;
+  for (int64_t block = begin; block < std::min<int64_t>(begin + kSegmentBlocks, group.blocks); ++block)
+    for (int32_t h = 0; h < item.kv_heads; ++h) {
+      const AttentionTile& tile = scratch.tiles[h];
+      const int64_t next = (block + 1) * kKeyBlock;
+      kernels()->attend_block(tile, block, {tile.slots + next, keys - next, tile.keys, tile.values});
+    }
 }
 
 void run_own_item(SwWorkspace& workspace, const AttentionCall& call, int64_t number, ThreadScratch& scratch) {

@@ -9,9 +9,10 @@ constexpr int kKeyBlock = 64;       // keys in a block; blocks begin at position
 constexpr int kSegmentBlocks = 8;   // blocks in a segment
 constexpr int kMaxHeadDim = 256;
 constexpr int kAttentionRows = 96;  // rows (a query times a head) in a tile, at most
+constexpr int64_t kScratchFloats = kAttentionRows * kMaxHeadDim;  // of queries, for the tiles of an item
 constexpr int kRowsTogether = 12;   // rows of a tile that go through a block of keys together, at most
 constexpr int kDrawBlock = 128;     // tokens whose weights are summed up before they join the cumulative sum
-constexpr int64_t kPanelFloats = (384 + 256) * 32;
+constexpr int64_t kPanelFloats = (256 + 256) * 32;
 
 // A softmax over some keys: the maximum of their scores, the sum of exp(score - maximum), and the values so weighted.
 struct RowState {

@@ -12,7 +12,7 @@ constexpr int kWideRows = 3;                            // up to so many rows,
 constexpr int kWideVectors = 2 * kTileVectors;          // tiles are this wide
 // Values of k in a dequantized panel, about. Few rows soon want the next panel, so that it should stay in the first
 // level of cache; many rows pay for each return to the products' sums.
-constexpr int kPanelK = 384;
+constexpr int kPanelK = 256;
 constexpr int kSmallPanelK = 64;
 constexpr int kFewRows = 64;
 

@@ -43,9 +43,9 @@ struct alignas(64) ThreadScratch {
   float keys[kKeyBlock * kMaxHeadDim];
   float values[kKeyBlock * kMaxHeadDim];
   float scores[kRowsTogether * kKeyBlock];
-  float queries[kAttentionRows * kMaxHeadDim];
+  float queries[kScratchFloats];
   float states[2][kAttentionRows * (kMaxHeadDim + 16)];
-  int64_t visible[kAttentionRows];
+  int64_t visible[kScratchFloats / 16];  // as many rows as there are queries of the smallest heads
   AttentionTile tiles[kAttentionRows];
 };
 

@@ -11,7 +11,7 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ ARRIVALS = 50
 SECONDS = 3.0
 
 
-async def pieces(session: aiohttp.ClientSession, url: str, **body: Any) -> AsyncIterator[int]:
+async def pieces(session: aiohttp.ClientSession, url: str, **body: Any) -> AsyncGenerator[int]:
     """The HTTP status, then a 1 for every event with text."""
     body = {"prompt": PROMPT, "stream": True, "temperature": 0, **body}
     async with session.post(f"{url}/generate", json=body) as answer:

@@ -57,12 +57,12 @@ def step_of(entries: list[tuple[np.ndarray, int]], shared: int = 0) -> ModelStep
     counts = [queries for _, queries in entries]
     tokens = sum(counts)
     return ModelStep(
-        token_ids=np.arange(tokens) % 1000,
-        positions=np.concatenate([np.arange(len(slots) - n, len(slots)) for slots, n in entries]),
-        slots=np.concatenate([slots[len(slots) - n :] for slots, n in entries]),
+        token_ids=np.arange(tokens, dtype=np.int32) % 1000,
+        positions=np.concatenate([np.arange(len(slots) - n, len(slots), dtype=np.int32) for slots, n in entries]),
+        slots=np.concatenate([slots[len(slots) - n :] for slots, n in entries]).astype(np.int32),
         qo_indptr=bounds(counts),
         kv_indptr=bounds([len(slots) for slots, _ in entries]),
-        kv_indices=np.concatenate([slots for slots, _ in entries]),
+        kv_indices=np.concatenate([slots for slots, _ in entries]).astype(np.int32),
         output_rows=bounds(counts)[1:] - 1,
         shared=[SharedPrefix(range(len(entries)), shared)] if shared else [],
     )

@@ -41,7 +41,8 @@ def decode_steps(running: int = RUNNING, steps: int = STEPS) -> dict[str, float]
             in_flight.append(plan)
         planned = time.perf_counter() - started
         plan = in_flight.pop(0)
-        result = StepResult(plan.step, pack_ids([7] * (len(plan.rows) // 4)), [], [], 0.0)
+        rows = len(plan.rows) // 4
+        result = StepResult(plan.step, pack_ids([1] * rows), pack_ids(rng.integers(10, 49_152, rows)), [], [], 0.0)
         started = time.perf_counter()
         chunks = scheduler.apply(result)
         own.append(planned + time.perf_counter() - started)

@@ -4,8 +4,8 @@ Each line of a file is a JSON object with `id`, `schema` and `tests`, a list of 
 
     python tests/bench/schema_table.py FOLDER [--alone] [--engine auto] [--verbose]
 
-A document counts as accepted as it is for `sapwood grammar`. With --alone the two libraries are measured, too, as they are
-without Sapwood's schema check.
+A document counts as accepted as it is for `sapwood grammar`. With --alone the two libraries are measured, too, as they
+are without Sapwood's schema check.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ Json = Any
 
 @dataclass
 class Row:
-    """counts: of schemas, by what became of them. ms: compile times. notes: one line for every schema that went wrong."""
+    """counts: of schemas, by what became of them. ms: compile times. notes: one line for every schema that went
+    wrong.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     ms: list[float] = field(default_factory=list)

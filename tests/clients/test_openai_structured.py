@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 MODEL = "smollm2"
-ASK = [{"role": "user", "content": "What is the weather in Paris, in celsius?"}]
+ASK: Any = [{"role": "user", "content": "What is the weather in Paris, in celsius?"}]
 
 
 class City(BaseModel):
@@ -37,8 +37,8 @@ PARAMETERS = {
     "required": ["city", "unit"],
     "additionalProperties": False,
 }
-WEATHER = {"type": "function", "function": {"name": "get_weather", "strict": True, "parameters": PARAMETERS}}
-NOW = {"type": "function", "function": {"name": "now", "description": "The time."}}
+WEATHER: Any = {"type": "function", "function": {"name": "get_weather", "strict": True, "parameters": PARAMETERS}}
+NOW: Any = {"type": "function", "function": {"name": "now", "description": "The time."}}
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def client(server_url: str) -> Iterator[openai.OpenAI]:
 @pytest.mark.parametrize("model", [City, Trip])
 def test_parse_gives_an_object_of_the_class(client: openai.OpenAI, model: type[BaseModel]) -> None:
     for parse in (client.chat.completions.parse, client.beta.chat.completions.parse):
-        messages = [{"role": "user", "content": "Tell me of a trip to France, as JSON."}]
-        answer = parse(model=MODEL, messages=messages, response_format=model, max_tokens=200, seed=3)  # type: ignore[arg-type]
+        messages: Any = [{"role": "user", "content": "Tell me of a trip to France, as JSON."}]
+        answer = parse(model=MODEL, messages=messages, response_format=model, max_tokens=200, seed=3)
         assert isinstance(answer.choices[0].message.parsed, model)
         assert answer.choices[0].finish_reason == "stop"
 
@@ -83,7 +83,7 @@ def test_json_object_is_an_object(client: openai.OpenAI) -> None:
     [({"regex": "(yes|no)!"}, {"yes!", "no!"}), ({"choice": ["red", "green"]}, {"red", "green"})],
 )
 def test_native_constraints_are_extra_fields(client: openai.OpenAI, fields: Any, allowed: set[str]) -> None:
-    chat = client.chat.completions.create(model=MODEL, messages=ASK, extra_body=fields, n=3)  # type: ignore[arg-type]
+    chat = client.chat.completions.create(model=MODEL, messages=ASK, extra_body=fields, n=3)
     text = client.completions.create(model=MODEL, prompt="Well,", extra_body=fields, n=3)
     assert {choice.message.content for choice in chat.choices} <= allowed
     assert {choice.text for choice in text.choices} <= allowed
@@ -108,7 +108,7 @@ def test_a_schema_that_cannot_be_enforced_is_refused_by_keyword_and_pointer(clie
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(
                 model=MODEL,
-                messages=ASK,  # type: ignore[arg-type]
+                messages=ASK,
                 response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
             )
         assert caught.value.param == "response_format"
@@ -132,8 +132,8 @@ def checked_call(call: Any) -> None:
 def test_required_tools_are_called_with_arguments_by_the_schema(client: openai.OpenAI, seed: int) -> None:
     answer = client.chat.completions.create(
         model=MODEL,
-        messages=ASK,  # type: ignore[arg-type]
-        tools=[WEATHER, NOW],  # type: ignore[list-item]
+        messages=ASK,
+        tools=[WEATHER, NOW],
         tool_choice="required",
         parallel_tool_calls=False,
         max_tokens=200,
@@ -154,13 +154,13 @@ def test_a_named_tool_is_the_one_that_is_called_in_every_sample(client: openai.O
         tools=[NOW, WEATHER],
         tool_choice=choice,
         max_tokens=200,
-        n=3,  # type: ignore[arg-type,list-item]
+        n=3,
     )
     ids = set()
     for each in answer.choices:
-        assert each.message.tool_calls is not None
-        [call] = each.message.tool_calls
-        assert call.function.name == "get_weather"  # type: ignore[union-attr]
+        message: Any = each.message
+        [call] = message.tool_calls
+        assert call.function.name == "get_weather"
         checked_call(call)
         ids.add(call.id)
     assert len(ids) == 3
@@ -183,8 +183,7 @@ def test_a_streamed_call_is_the_whole_one_in_pieces(client: openai.OpenAI) -> No
     assert whole.message.tool_calls is not None
     assert final.message.tool_calls is not None
     assert [(call.function.name, call.function.arguments) for call in final.message.tool_calls] == [
-        (call.function.name, call.function.arguments)
-        for call in whole.message.tool_calls  # type: ignore[union-attr]
+        (call.function.name, call.function.arguments) for call in whole.message.tool_calls
     ]
     assert names == [call.function.name for call in final.message.tool_calls]
     assert final.finish_reason == whole.finish_reason == "tool_calls"
@@ -218,7 +217,7 @@ def test_auto_leaves_the_model_free_to_call_or_not(client: openai.OpenAI) -> Non
     assert called.message.content is None
     [made] = called.message.tool_calls or []
     checked_call(made)
-    assert json.loads(made.function.arguments)["city"] == "Paris"  # type: ignore[union-attr]
+    assert json.loads(made.function.arguments)["city"] == "Paris"
 
 
 def test_an_agents_loop_goes_round(client: openai.OpenAI) -> None:
@@ -241,7 +240,7 @@ def test_an_agents_loop_goes_round(client: openai.OpenAI) -> None:
 def test_parse_gives_arguments_as_objects(client: openai.OpenAI) -> None:
     answer = client.chat.completions.parse(
         model=MODEL,
-        messages=ASK,  # type: ignore[arg-type]
+        messages=ASK,
         tools=[openai.pydantic_function_tool(City)],
         tool_choice="required",
         parallel_tool_calls=False,

@@ -115,6 +115,33 @@ def test_forced_tokens_are_those_of_the_whole_text(
     assert all(len(edit.token_ids) == 1 for edit in edits)
 
 
+def some(items: Any) -> Any:
+    return {"type": "array", "items": items, "maxItems": 3}
+
+
+def one(name: str, value: Any) -> Any:
+    return {"type": "object", "properties": {name: value}, "required": [name], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (some({"enum": ['"q"']}), ['"q"', '"q"']),  # the end of one item, joined to the next, and alone
+        (
+            some(some(one("x", {"enum": ["red", "🚲🚴"]}))),
+            [[{"x": "🚲🚴"}] * 3],
+        ),  # what is joined moves a cut before it
+    ],
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_forced_tokens_where_the_end_of_forced_text_is_joined(
+    models: Models, model: str, schema: Any, value: Any
+) -> None:
+    vocabulary, guides = models[model]
+    token_ids = vocabulary.encode(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    follow(guides.load(llguidance_schema(schema)).start(), vocabulary, token_ids)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_what_is_forced_is_not_sampled(models: Models, model: str) -> None:
     vocabulary, guides = models[model]

@@ -52,7 +52,9 @@ def test_a_mask_allows_just_what_is_accepted(compilers: Compilers, seed: int) ->
     matcher = load(compilers.schema(PERSON), vocabulary).start()
     for _ in range(12):
         may = set(allowed(matcher))
-        tried = rng.sample(range(len(vocabulary)), 200) + rng.sample(sorted(may), min(len(may), 50))
+        near = [i for byte in vocabulary.first_bytes(matcher.mask()) for i in vocabulary.starting_with(bytes([byte]))]
+        groups = range(len(vocabulary)), near, sorted(may)
+        tried = [token_id for group in groups for token_id in rng.sample(group, min(len(group), 100))]
         for token_id in tried:
             if token_id in vocabulary.eos_ids:
                 continue
@@ -176,8 +178,9 @@ def test_a_payload_that_cannot_be_read_is_refused(toy: Vocabulary, smollm2: Voca
             load(Compiled(key="", engine="xgrammar", payload=payload), smollm2)
 
 
-def test_a_limit_on_work_is_an_error_that_says_so(toy: Vocabulary) -> None:
+def test_a_limit_on_work_is_an_error_that_says_so(toy: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an ambiguous grammar every further token takes longer, until the engine gives up."""
+    monkeypatch.setattr(llguidance_engine, "LIMITS", llguidance.LLParserLimits(max_items_in_row=300))
     grammar = 'start: s\ns: s s | s s s | "a"\n'
     matcher = load(Compiled(key="", engine="llguidance", payload=grammar.encode()), toy).start()
     longest = 0.0
@@ -190,7 +193,7 @@ def test_a_limit_on_work_is_an_error_that_says_so(toy: Vocabulary) -> None:
     assert "too complex" in matcher.error
     assert "items" in matcher.error
     assert not matcher.mask().any()
-    assert longest < 0.05
+    assert longest < 0.3
 
 
 def test_the_past_of_a_grammar_is_no_limit_for_a_new_completion(

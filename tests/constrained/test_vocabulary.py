@@ -74,10 +74,10 @@ def test_usable_tokens_have_bytes_or_end(toy: Vocabulary) -> None:
 
 def test_a_vocabulary_needs_an_end() -> None:
     with pytest.raises(ValueError, match="no token that ends"):
-        Vocabulary([b"a"], [], [], list)
+        Vocabulary([b"a"], [], [], lambda text: [])
 
 
 @pytest.mark.parametrize(("eos", "control"), [([2], []), ([0], [-1])])
 def test_ids_must_be_in_the_vocabulary(eos: list[int], control: list[int]) -> None:
     with pytest.raises(ValueError, match="among the 2 ids"):
-        Vocabulary([b"a", b"b"], eos, control, list)
+        Vocabulary([b"a", b"b"], eos, control, lambda text: [])

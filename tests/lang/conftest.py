@@ -54,7 +54,9 @@ class Scripted(Backend):
                 await asyncio.sleep(0.005)
             await asyncio.sleep(self.seconds)
             texts = [self.answer(prompt, options) for _ in range(options.n or 1)]
-            for piece in texts[0] if emit else "":
+            for piece in texts[0]:
+                if emit is None:
+                    break
                 emit(piece)
                 await asyncio.sleep(0.002)
         except asyncio.CancelledError:

@@ -96,15 +96,15 @@ class Oracle:
 
         self.model: Any = AutoModelForCausalLM.from_pretrained(path)
         self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
-        self.end = self.tokenizer.token_to_id("<|end|>")
+        self.end: Any = self.tokenizer.token_to_id("<|end|>")
 
     def scored(self, prompt: str, choice: str) -> Scored:
         head, whole = self.tokenizer.encode(prompt).ids, self.tokenizer.encode(prompt + choice).ids
         start = next((i for i, (a, b) in enumerate(zip(head, whole)) if a != b), len(head))
-        ids = whole[start:]
+        ids: list[int] = whole[start:]
         conditional = self._logprobs(whole)[start - 1 :]
         free = self._logprobs([self.end, *ids])
-        texts = [self.tokenizer.id_to_token(i) for i in ids]
+        texts = [self.tokenizer.id_to_token(i) or "" for i in ids]
         return Scored(tuple(map(ScoredToken, ids, texts, conditional)), tuple(free))
 
     def _logprobs(self, ids: list[int]) -> list[float]:

@@ -53,7 +53,7 @@ def multi_turn_question(s, question_1, question_2):
 
 
 def test_quick_start_chat() -> None:
-    arguments = {"question_1": "What is the capital of France?", "question_2": "Name one sight there."}
+    arguments: dict[str, Any] = {"question_1": "What is the capital of France?", "question_2": "Name one sight there."}
     state = multi_turn_question.run(**arguments, temperature=0)
     assert [m["role"] for m in state.messages()] == ["user", "assistant"] * 2
     assert "Paris" in state["answer_1"]

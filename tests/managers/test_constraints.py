@@ -20,6 +20,7 @@ USER = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
 KINDS = {"json_schema": SCHEMA, "json_object": True, "regex": "a+", "ebnf": 'root ::= "a"', "choice": ["a", "b"]}
 KINDS["structural_tag"] = TAG
+WITH_SCHEMA = ("json_schema", "structural_tag")
 
 
 def submit(**fields: Any) -> Submit:
@@ -55,7 +56,7 @@ def test_a_request_without_a_constraint_has_none() -> None:
 )
 def test_each_kind_has_its_body_with_the_keys_in_order(fields: dict[str, Any], kind: str, body: str) -> None:
     constraint = submit(**fields).constraint
-    assert constraint == Constraint(kind, body)  # type: ignore[arg-type]
+    assert constraint == Constraint(kind, body, extra_properties=kind not in WITH_SCHEMA)  # type: ignore[arg-type]
     decoded = decode_body(json.dumps({"prompt": "hi", **fields}).encode(), GenerateRequest)
     assert to_submit(decoded, vocab_size=300).constraint == constraint
 
@@ -75,7 +76,9 @@ def test_the_options_reach_the_constraint() -> None:
     constraint = submit(
         json_schema={}, strict=False, grammar_engine="xgrammar", max_whitespace=0, max_string=0
     ).constraint
-    assert constraint == Constraint("json_schema", "{}", False, 0, 0, "xgrammar")
+    assert constraint == Constraint("json_schema", "{}", False, 0, 0, "xgrammar", extra_properties=False)
+    constraint = submit(json_schema={}, extra_properties=True).constraint
+    assert constraint == Constraint("json_schema", "{}", extra_properties=True)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,8 @@ def test_the_options_reach_the_constraint() -> None:
         ({"max_whitespace": 1}, "max_whitespace"),
         ({"max_string": 5}, "max_string"),
         ({"max_string": 0}, "max_string"),
+        ({"extra_properties": True}, "extra_properties"),
+        ({"json_object": True, "extra_properties": True}, "extra_properties"),
         ({"regex": "a", "strict": False}, "strict"),
         ({"json_object": True, "strict": False}, "strict"),
         ({"regex": "a", "max_whitespace": 1}, "max_whitespace"),

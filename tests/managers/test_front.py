@@ -103,7 +103,8 @@ async def test_what_the_tokenizer_refuses_raises_invalid_request(front: Front, r
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "kind"), [("error", RequestFailed), ("overloaded", Overloaded), ("abort", RequestAborted)]
+    ("behaviour", "kind"),
+    [("error", RequestFailed), ("overloaded", Overloaded), ("unmet", InvalidRequest), ("abort", RequestAborted)],
 )
 async def test_what_the_scheduler_ends_raises_its_kind(
     front: Front, request_for: Make, behaviour: str, kind: type[Exception]

@@ -336,7 +336,7 @@ def test_a_key_and_a_salt_cannot_be_mistaken_for_one_another() -> None:
         ({"continuations": [[]]}, "continuations[0]"),
         ({"continuations": [[VOCAB]]}, "continuations[0]"),
         ({"continuations": ["\ud800"]}, "continuations[0]"),
-        ({"prompt": ""}, "prompt"),
+        ({"prompt": [[VOCAB]]}, "prompt[0]"),
         ({"logprobs": 1000}, "logprobs"),
         ({"max_tokens": 3}, "max_tokens"),
     ],

@@ -90,7 +90,7 @@ def fake_compilers(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """From now on a constraint's body says what happens; returns the file where its compilers write what they got."""
     log = tmp_path / "log"
     log.write_text("")
-    monkeypatch.setattr(grammar_pool, "COMPILE_SECONDS", 0.5)
+    monkeypatch.setattr(grammar_pool, "COMPILE_SECONDS", 1.0)
     rig.process._grammars = GrammarService(Path("model"), (sys.executable, str(FAKE), str(log)))
     return log
 

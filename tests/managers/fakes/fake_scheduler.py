@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from typing import Any
+from typing import Any, Literal
 
 from sapwood.managers.child import Child, run_child
 from sapwood.managers.messages import (
@@ -23,6 +23,8 @@ from sapwood.managers.messages import (
     unpack_ids,
 )
 from sapwood.managers.wire import Inbox, Outbox
+
+FAULTS: dict[str, Literal["load", "request"]] = {"overloaded": "load", "unmet": "request"}
 
 PAUSE = float(os.environ.get("FAKE_SCHEDULER_PAUSE", "0.002"))
 
@@ -67,9 +69,9 @@ class FakeScheduler:
     def submit(self, message: TokenizedRequest) -> None:
         ids = unpack_ids(message.token_ids).tolist()
         behaviour = message.namespace
-        if behaviour in ("error", "overloaded", "abort"):
+        if behaviour in ("error", "overloaded", "unmet", "abort"):
             reason = "abort" if behaviour == "abort" else "error"
-            finish = Finish(reason, message="as asked", overloaded=behaviour == "overloaded")
+            finish = Finish(reason, message="as asked", fault=FAULTS.get(behaviour, "server"))
             chunk = TokenChunk(message.request_id, message.index, [], [], [], 0, finish=finish)
             self.tokenizer.send(TokenBatch([chunk]))
         else:

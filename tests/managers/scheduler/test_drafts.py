@@ -8,7 +8,16 @@ from fake_worker import completion
 from harness import Harness
 
 from sapwood.managers.messages import Sampling, TokenizedRequest, pack_ids
-from sapwood.managers.scheduler.drafts import FIRST_DRAFT, MAX_DRAFT, NGRAM, PAUSE, Drafter, Drafting, StepCost
+from sapwood.managers.scheduler.drafts import (
+    FIRST_DRAFT,
+    FIRST_RATE,
+    MAX_DRAFT,
+    NGRAM,
+    PAUSE,
+    Drafter,
+    Drafting,
+    StepCost,
+)
 from sapwood.managers.scheduler.request import Request
 from sapwood.radix.prefix_cache import PrefixCache
 
@@ -106,7 +115,7 @@ def test_the_cost_of_a_token_decides_what_pays() -> None:
 
 def test_before_there_are_figures_a_crowd_does_not_guess_readily() -> None:
     cost = StepCost()
-    assert cost.least_acceptance(1) < cost.least_acceptance(4) == cost.least_acceptance(100)
+    assert cost.least_acceptance(1) < cost.least_acceptance(4) < FIRST_RATE < cost.least_acceptance(100)
     for _ in range(50):
         cost.observe(3, 0.01)  # all alike: no slope in them
     assert cost.least_acceptance(1) == StepCost().least_acceptance(1)

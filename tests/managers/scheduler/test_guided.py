@@ -133,4 +133,4 @@ def test_waiting_for_a_grammar_counts_against_the_queue() -> None:
         harness.submit(name, [1, 2, 3], 5, grammar="slow")
     finish = harness.answers["c", 0].finish
     assert finish is not None
-    assert finish.overloaded
+    assert finish.fault == "load"

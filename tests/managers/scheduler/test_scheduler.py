@@ -283,7 +283,7 @@ def test_a_full_queue_refuses_at_once_and_says_so() -> None:
     for number in range(4):
         harness.submit(f"{number}", numbers(number, 20), 5)
     overloaded = [answer.finish for answer in harness.answers.values() if answer.finish is not None]
-    assert [finish.overloaded for finish in overloaded] == [True, True]
+    assert [finish.fault for finish in overloaded] == ["load", "load"]
     harness.run()
     assert harness.answers["0", 0].token_ids == completion(numbers(0, 20), 5, [])
 

@@ -1,0 +1,127 @@
+"""`sapwood grammar`: what it says of constraints and documents, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapwood.__main__ import main
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "hex": {"type": "string", "pattern": "^[0-9a-f]*$", "minLength": 2, "maxLength": 4},
+        "tags": {"type": "array", "uniqueItems": True},
+        "slug": {"type": "string", "format": "slug"},
+    },
+    "required": ["hex"],
+    "additionalProperties": False,
+}
+ENFORCED = [
+    "additionalProperties",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "properties",
+    "required",
+    "type",
+    "uniqueItems",
+]
+
+
+@pytest.fixture
+def write(tmp_path: Path, smollm2_path: Path):
+    """Writes a file; its path."""
+
+    def write(name: str, content: Any) -> str:
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def test_lines_of_json(write, capsys) -> None:
+    documents = '{"tags":[1,2],"hex":"ab1"}\n\n{"hex":"a"}\n{"hex":"ab","tags":[1,1.0]}\n{"hex"\n'
+    assert main(["grammar", "--json", write("s.json", SCHEMA), write("d.jsonl", documents)]) == 0
+    first, *rest = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"engine", "enforced", "refused", "compile_ms"} <= first.keys()
+    assert (first["engine"], first["enforced"], first["refused"]) == ("llguidance", ENFORCED, [])
+    assert 0 < first["compile_ms"] < 5000
+    assert [each["pointer"] for each in first["relaxed"]] == ["/properties/slug/format"]
+    assert rest == [{"document": i, "accepted": accepted} for i, accepted in enumerate([True, False, False, False])]
+
+
+def test_text_for_people(write, capsys) -> None:
+    pretty = json.dumps({"tags": [], "hex": "00"}, indent=2) + "\n"
+    assert main(["grammar", write("s.json", SCHEMA), write("a.json", pretty), write("b.json", [])]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("engine: llguidance, together with checks of values as they close\ncompiled in ")
+    assert f"enforced: {', '.join(ENFORCED)}\n" in out
+    assert "not enforced: format at /properties/slug/format: the standard has no format 'slug': an annotation\n" in out
+    assert out.endswith("document 0: accepted\ndocument 1: rejected\n")
+
+
+def test_a_refused_schema_ends_with_2_and_its_reasons(write, capsys) -> None:
+    path = write("s.json", {"properties": {"a/b": {"minimum": "1"}}})
+    assert main(["grammar", "--json", path, write("d.json", {})]) == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    said = json.loads(line)
+    pointer = "/properties/a~1b/minimum"
+    assert (said["engine"], said["enforced"]) == (None, [])
+    assert said["refused"] == [{"keyword": "minimum", "pointer": pointer, "reason": "it must be a number, not a text"}]
+    assert main(["grammar", path]) == 2
+    assert f"minimum at {pointer}: it must be a number" in capsys.readouterr().out
+
+
+def test_what_is_relaxed_is_said(write, capsys) -> None:
+    path = write("s.json", {"items": {"$ref": "https://x.test/s.json"}, "maxItems": 1})
+    assert main(["grammar", "--json", path]) == 2
+    capsys.readouterr()
+    assert main(["grammar", "--json", "--relax", path, write("d.jsonl", "[5]\n[5,6]\n")]) == 0
+    first, *rest = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["keyword"], each["pointer"]) for each in first["relaxed"]] == [("$ref", "/items/$ref")]
+    assert [each["accepted"] for each in rest] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "body", "documents", "expected"),
+    [
+        ("r.txt", [], "[a-z]+\n", '"abc"\n"ab1"\n"abc\\n"\n', [True, False, False]),
+        ("r.regex", [], "a|b", '"a"\n', [True]),
+        ("g.gbnf", [], 'root ::= "(" root ")" | "x"\n', '"((x))"\n"(x"\n', [True, False]),
+        ("any", [], 'root ::= "x"', '"x"\n', [True]),
+        ("any", [], '{"type": "integer"}', "1\n1.5\n", [True, False]),
+        ("any", ["--schema"], "true", "1\n", [True]),
+        ("x.json", ["--regex"], "1+", '"11"\n', [True]),
+    ],
+)
+def test_kinds_of_constraints(name, options, body, documents, expected, write, capsys) -> None:
+    assert main(["grammar", "--json", *options, write(name, body), write("d.jsonl", documents)]) == 0
+    _, *rest = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["accepted"] for each in rest] == expected
+
+
+def test_a_text_that_is_one_document(write, capsys) -> None:
+    assert main(["grammar", write("r.txt", "a b"), write("d.txt", "a b\n"), write("e.txt", "a b\n\n")]) == 0
+    assert capsys.readouterr().out.endswith("document 0: accepted\ndocument 1: rejected\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "documents", "reason"),
+    [
+        ("s.yaml", "a: 1", "", "could be anything: say --schema, --regex or --ebnf"),
+        ("r.txt", "a", "a\n", "d.jsonl, line 1: a JSON string is expected here"),
+    ],
+)
+def test_files_that_make_no_sense(name, body, documents, reason, write, capsys) -> None:
+    assert main(["grammar", write(name, body), write("d.jsonl", documents)]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_missing_file(tmp_path: Path, capsys) -> None:
+    assert main(["grammar", str(tmp_path / "none.json")]) == 2
+    assert "none.json cannot be read: No such file" in capsys.readouterr().err
