@@ -96,7 +96,12 @@ class TorchRunner(Runner):
 
     @torch.inference_mode()
     def warm_up(self) -> None:
-        """Computes a prompt into the padding slot, so that what a first step compiles and sets up is no request's."""
+        """Computes a prompt into the padding slot, so that what a first step compiles and sets up is no request's.
+
+        Only for attention that can live in graphs, which does not need that slot's zeros.
+        """
+        if not isinstance(self._attention, FixedAttention):
+            return
         two = np.full(2, self.pool.padding_slot, np.int32)
         bounds = np.array([0, 2], np.int32)
         step = ModelStep(np.zeros(2, np.int32), np.arange(2, dtype=np.int32), two, bounds, bounds, two, bounds[:1])

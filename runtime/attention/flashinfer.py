@@ -5,6 +5,7 @@ The KV pool is FlashInfer's paged form as it stands: a slot is a page of one tok
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from typing import Any
 
@@ -20,7 +21,6 @@ from .base import Attention, AttentionBatch
 from .paging import PagedLevel, one_query_each, paged_plan
 
 WORKSPACE_BYTES = 128 << 20  # what FlashInfer recommends for the partial results of split runs
-INVARIANT_SPLIT = 2048  # keys that one thread block reads, where the cut must not depend on the batch
 KERNELS = "fa2"  # one family of kernels on every GPU, for prefill, extend, decode and shared prefixes alike
 LAYOUT = "NHD"
 HEAD_DIMS = (64, 128, 256)
@@ -49,8 +49,8 @@ class FlashInferAttention(Attention):
     name = "flashinfer"
 
     def __init__(self, config: ModelConfig, pool: KVPool, dtype: torch.dtype, *, invariant: bool = False) -> None:
-        """dtype: of the queries. invariant: see `runtime.model.fixed_rows`; every query is then a request of its own,
-        whose keys are cut at fixed places, so that its arithmetic does not depend on what else is in the step.
+        """dtype: of the queries. invariant: see `model.fixed_rows`; every query is then a request of its own, and one
+        thread block reads all of its keys, so that its arithmetic does not depend on what else is in the step.
 
         Raises UnsupportedModel where `why_not` has an answer.
         """
@@ -61,16 +61,17 @@ class FlashInferAttention(Attention):
         if pool.dtype not in KV_TYPES or (pool.dtype in QUERY_TYPES and pool.dtype != dtype):
             names = f"{str(dtype).removeprefix('torch.')} or float8_e4m3fn"
             raise UnsupportedModel(f"the flashinfer backend needs a KV pool of {names} here, not {pool.dtype}")
-        import flashinfer
-
-        self.kernels: Any = flashinfer
+        try:
+            self.kernels: Any = importlib.import_module("flashinfer")
+        except (ImportError, OSError) as error:
+            raise UnsupportedModel(f"the flashinfer backend cannot be used: importing it gives {error!r}") from error
         self._dtype = dtype
-        self._split = INVARIANT_SPLIT if invariant else None
+        self._invariant = invariant
         self._device = pool.device
         self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self._device)
         self._prefill = self._prefill_wrapper()
         self._shared = self._prefill_wrapper()
-        self._decode = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+        self._decode = self.kernels.BatchDecodeWithPagedKVCacheWrapper(
             self._workspace, LAYOUT, use_tensor_cores=True, backend=KERNELS
         )
         self._fixed: dict[int, Any] = {}  # the wrappers of CUDA graphs, by their number of entries
@@ -89,7 +90,7 @@ class FlashInferAttention(Attention):
 
     def plan(self, batch: AttentionBatch) -> None:
         self._await_last_plan()
-        plan = paged_plan(batch if self._split is None else one_query_each(batch))
+        plan = paged_plan(one_query_each(batch) if self._invariant else batch)
         self._rows = None if plan.rows is None else to_device(plan.rows, self._device)
         self._shared_queries = 0
         if plan.shared is not None:
@@ -174,7 +175,7 @@ class FlashInferAttention(Attention):
             1,
             q_data_type=self._dtype,
             kv_data_type=self.pool.dtype,
-            fixed_split_size=self._split,
+            disable_split_kv=self._invariant,
         )
 
     def _pages(self, layer: int) -> tuple[Tensor, Tensor]:

@@ -29,6 +29,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "runtime" / "attention")]
 
 import figures  # noqa: E402
+from invariance import deterministic  # noqa: E402
 from models import Place  # noqa: E402
 
 from sapwood.runtime.graphs import CudaCapture  # noqa: E402
@@ -111,6 +112,7 @@ def main() -> int:
         ("attention_64", lambda: figures.attention_errors(place, 64, place.dtype)),
         ("graphs", lambda: figures.graph_errors(place)),
         ("graphs_and_flight", lambda: figures.graphs_and_flight(place)),
+        ("deterministic", lambda: deterministic(place)),
         ("shared_prefix", lambda: figures.shared_prefix_attention(place)),
         ("llama_8b", lambda: figures.roofline_and_workloads(place, ceiling, arguments.scale)),
         ("server", lambda: server(place, arguments.model, arguments.scale)),

@@ -14,6 +14,7 @@ from sapwood.runtime.graphs import Capture
 from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model.config import ModelConfig, Rope
 from sapwood.runtime.model.decoder import Decoder
+from sapwood.runtime.model.fixed_rows import FixedRows
 from sapwood.runtime.model.fused import FusedForward
 from sapwood.runtime.model.layers import DecoderLayer, rope_frequencies
 from sapwood.runtime.runner import TorchRunner
@@ -72,14 +73,16 @@ def random_model(config: ModelConfig, place: Place) -> Decoder:
     return Decoder(config, embed, layers, ones(), head, frequencies)
 
 
-def make_runner(model: Decoder, place: Place, slots: int, *, most: int = 0) -> TorchRunner:
-    """The model as a worker runs it here: with FlashInfer where it is installed. most: entries that graphs compute."""
+def make_runner(model: Decoder, place: Place, slots: int, *, most: int = 0, invariant: bool = False) -> TorchRunner:
+    """The model as a worker runs it here: with FlashInfer where it is installed. most: entries that graphs compute.
+    invariant: in the deterministic mode."""
     pool = KVPool(model.config, slots, place.dtype, place.device)
     attention: Any
     if place.flashinfer is None or why_not(model.config, place.dtype):
         return TorchRunner(model, pool, TorchAttention(model.config, pool))
-    attention = FlashInferAttention(model.config, pool, place.dtype)
-    runner = TorchRunner(model, pool, attention, FusedForward(model, attention.kernels))
+    attention = FlashInferAttention(model.config, pool, place.dtype, invariant=invariant)
+    forward = FusedForward(model, attention.kernels)
+    runner = TorchRunner(model, pool, attention, FixedRows(forward) if invariant else forward)
     with torch.inference_mode():
         runner.warm_up()
     if most:

@@ -20,7 +20,7 @@ def test_a_rehearsal_fills_every_section(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(output.read_text(encoding="utf-8"))
     assert report["machine"]["copy_gbs"] > 0
-    for name in ("attention_128", "attention_64", "graphs", "graphs_and_flight", "shared_prefix", "llama_8b"):
+    for name in ("attention_128", "attention_64", "graphs", "graphs_and_flight", "deterministic", "llama_8b"):
         assert report[name]["ok"] is True, report[name]
     assert report["server"] == {"skipped": "no --model"}
     assert {"decode", "gbs", "of_copy"} <= set(report["llama_8b"]["roofline"][0])

@@ -19,7 +19,7 @@ from record_flashinfer import read_signatures
 
 from sapwood.runtime.attention import paging
 from sapwood.runtime.attention.base import AttentionBatch, SharedPrefix
-from sapwood.runtime.attention.flashinfer import INVARIANT_SPLIT, FlashInferAttention, why_not
+from sapwood.runtime.attention.flashinfer import FlashInferAttention, why_not
 from sapwood.runtime.attention.paging import MIN_SAVED, PagedLevel, one_query_each, paged_plan, shares
 from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.errors import UnsupportedModel
@@ -146,7 +146,7 @@ def test_the_invariant_form_has_a_request_for_every_query(fake_flashinfer: Modul
         reference.plan(batch)
         attention = FlashInferAttention(shape, pool, torch.float16, invariant=True)
         attention.plan(batch)
-        assert attention._current.planned["fixed_split_size"] == INVARIANT_SPLIT
+        assert attention._current.planned["disable_split_kv"] is True
         torch.testing.assert_close(attention.run(0, q), reference.run(0, q), atol=1e-2, rtol=1e-2)
 
 
