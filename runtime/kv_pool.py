@@ -72,7 +72,7 @@ def _group_available() -> int:
 class KVPool:
     """K and V tensors, each [slots + 1, kv_heads, head_dim] per layer.
 
-    Slot number `slots` is the padding slot: zeros, for backends that pad ragged lists to a rectangle; the others may let
+    Slot number `slots` is the padding slot: zeros, for backends that pad ragged lists to a rectangle; others may let
     padded tokens write there. All other slots are uninitialized until stored, so a reader must not let a slot that it
     does not own reach its results, not even multiplied by zero.
     """

@@ -122,9 +122,12 @@ class Driver:
         return [int(self.free.pop()) for _ in range(count)]
 
     def step(self, entries: Sequence[Entry], poison: Sequence[int] = ()) -> StepOutput:
-        return self.launch(entries, poison).output()
+        return self.executor.step(*self._plan(entries, poison))
 
     def launch(self, entries: Sequence[Entry], poison: Sequence[int] = ()) -> Launched:
+        return self.executor.launch(*self._plan(entries, poison))
+
+    def _plan(self, entries: Sequence[Entry], poison: Sequence[int]) -> tuple[Plan, dict[int, Any]]:
         slots = [entry.slots if entry.slots is not None else self.take(len(entry.ids)) for entry in entries]
         plan = Plan(
             poison=pack(poison),
@@ -141,7 +144,7 @@ class Driver:
         )
         guides, self._guides = self._guides, {}
         self._opened, self._closed, self._writes = [], [], []
-        return self.executor.launch(plan, guides)
+        return plan, guides
 
     def prefill(self, row: int, prompt: Sequence[int], chunk: int = 1 << 20) -> StepOutput:
         """Computes a row's prompt in chunks and samples after the last."""

@@ -66,8 +66,8 @@ def scores(driver: Any, ids: list[int], chunk: int = 1 << 20) -> np.ndarray:
     found: list[float] = []
     original = driver.executor.step
 
-    def collect(plan: Any) -> Any:
-        output = original(plan)
+    def collect(*arguments: Any) -> Any:
+        output = original(*arguments)
         found.extend(value for run in output.scored for value in run.logprobs)
         return output
 
