@@ -17,12 +17,13 @@ from typing import Any, NoReturn, TypeVar
 
 import zmq
 
-from ..runtime.errors import SapwoodError
+from ..runtime.errors import RankLost, SapwoodError
 from .logs import logger, start_logging
 from .messages import Hello, Message, ModelInfo, Ready, Shutdown, StartFailed
 from .wire import ENVIRONMENT, Inbox, Link, Outbox
 
 PARENT_POLL_SECONDS = 0.5
+RANK_LOST = 3  # exit code
 LAST_WORDS_SECONDS = 1.0  # how long a child that ends may take over its last messages
 
 C = TypeVar("C", bound=Message)
@@ -63,7 +64,8 @@ class Child:
 
 
 def run_child(role: str, body: Callable[[Child], None]) -> NoReturn:
-    """Run a child process's body and exit: 0 when it returns or on SIGTERM, 1 when it cannot start or fails.
+    """Run a child process's body and exit: 0 when it returns or on SIGTERM, 1 when it cannot start or fails, RANK_LOST
+    when it cannot go on since another worker is gone.
 
     The process ends at once when its parent does, however that happens.
     """
@@ -84,6 +86,9 @@ def _run(child: Child, body: Callable[[Child], None]) -> int:
         body(child)
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else 0
+    except RankLost as error:
+        child.log.error("%s", error)
+        return RANK_LOST  # what to tell the user is known where the other one ended
     except SapwoodError as error:
         if child.is_ready:
             child.log.exception("stopped by an error")

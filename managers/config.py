@@ -24,7 +24,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How an engine runs a model. Construction raises ConfigError for a value that is not allowed.
 
     model: the alias "smollm2", a .gguf file, a Hugging Face directory, or a hub id.
-    threads: CPU threads of the worker; 0 leaves the choice to torch.
+    tp: over how many processes (on GPUs: over how many GPUs) the model's weights and its KV pool are divided.
+    threads: CPU threads of each worker; 0 leaves the choice to torch.
     kv_tokens: size of the KV pool in tokens; 0 means as many as fit `kv_memory_fraction` of the available memory.
     chunk_tokens: the token budget of a step, and so the largest prefill chunk.
     max_running, max_queue: sequences computed at once, and sequences that may wait behind them.
@@ -46,6 +47,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     model: str = "smollm2"
+    tp: int = 1
     threads: int = 0
     kv_tokens: int = 0
     kv_memory_fraction: float = 0.3
@@ -89,6 +91,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 _RANGES = (
+    ("tp", 1, 64),
     ("threads", 0, 1024),
     ("kv_tokens", 0, 2**30),
     ("chunk_tokens", 1, 2**20),

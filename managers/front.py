@@ -138,7 +138,7 @@ class Front:
         if self.config.device == "cuda":
             require_gpu()  # before anything is fetched or started
         try:
-            self._link = Link.create()
+            self._link = Link.create(self.config.tp)
             self._inbox = AsyncInbox(self._link, "front", ToFront)
             self._supervisor = Supervisor(self._link, threads=self.config.threads)
             self._failure = asyncio.get_running_loop().create_future()
@@ -166,6 +166,8 @@ class Front:
         config = self.config
         path = await in_thread(lambda: hub.resolve(config.model, progress=True))
         self._timings["resolve"] = time.perf_counter() - self._began
+        if config.tp > 1:  # too many ranks are refused before one of them loads anything
+            await in_thread(lambda: _check_ranks(path, config.tp))
         configure_worker = ConfigureWorker(
             model_path=str(path),
             device=config.device,
@@ -421,6 +423,13 @@ class Front:
             self._release(request)
             invalid = message.kind == "invalid"
             request.fail(InvalidRequest(message.message, message.field) if invalid else RequestFailed(message.message))
+
+
+def _check_ranks(path: Path, ranks: int) -> None:
+    from ..runtime.model.read_config import read_config
+    from ..runtime.model.shard import Shard
+
+    Shard.of(read_config(path), 0, ranks)
 
 
 def _error_for(finish: Finish) -> Exception:

@@ -100,7 +100,8 @@ class Limits(Message, frozen=True):
 
 
 class ModelInfo(Part, frozen=True):
-    """What the worker found in the checkpoint, for the others and for the log."""
+    """What the worker found in the checkpoint, for the others and for the log. `weight_bytes` and `kv_bytes` are those
+    of all ranks together, `threads` those of each."""
 
     architecture: str
     parameters: int

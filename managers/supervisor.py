@@ -17,7 +17,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .wire import ENVIRONMENT, Link
+from .child import RANK_LOST
+from .wire import ENVIRONMENT, WORKER, Link
 
 CHILDREN = ("tokenizer", "scheduler", "worker")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -27,7 +28,7 @@ class Supervisor:
     """The children of one engine. Also ends them when it is garbage-collected and when the interpreter exits."""
 
     def __init__(self, link: Link, *, threads: int) -> None:
-        """threads: CPU threads of the worker; 0 leaves its choice to its libraries. Starts nothing yet."""
+        """threads: CPU threads of each worker; 0 leaves its choice to its libraries. Starts nothing yet."""
         self._link = link
         self._threads = threads
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -40,7 +41,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Start all children, side by side. Raises OSError where that is impossible; call `stop` in any case."""
-        for role in CHILDREN:
+        for role in (*CHILDREN, *self._link.workers[1:]):
             self._children[role] = subprocess.Popen(
                 self._command(role),
                 stdin=subprocess.PIPE,
@@ -49,12 +50,12 @@ class Supervisor:
             )
 
     def dead(self) -> str | None:
-        """A sentence about the first child found dead; None while all are alive."""
-        for role, child in self._children.items():
-            code = child.poll()
-            if code is not None:
-                return f"The {role} process (pid {child.pid}) {_ending(code)}."
-        return None
+        """A sentence about a child found dead, rather the cause than the consequence; None while all are alive."""
+        codes = {role: code for role, child in self._children.items() if (code := child.poll()) is not None}
+        if not codes:
+            return None
+        role = min(codes, key=lambda role: codes[role] == RANK_LOST)
+        return f"The {role} process (pid {self._children[role].pid}) {_ending(codes[role])}."
 
     async def stop(self, grace: float) -> None:
         """End everything; returns within 5 seconds. May be called more than once.
@@ -75,12 +76,9 @@ class Supervisor:
 
     @staticmethod
     def _command(role: str) -> list[str]:
-        return [
-            sys.executable,
-            "-P",
-            "-m",
-            f"sapwood.managers.{role}",
-        ]  # -P: what lies in the working directory is not ours
+        module, arguments = (WORKER, [role]) if role.startswith(WORKER) else (role, [])
+        command = [sys.executable, "-P", "-m"]  # -P: what lies in the working directory is not ours
+        return [*command, f"sapwood.managers.{module}", *arguments]
 
     def _environment(self, role: str) -> dict[str, str]:
         environment = dict(os.environ)
@@ -88,7 +86,7 @@ class Supervisor:
         environment["TOKENIZERS_PARALLELISM"] = "false"
         if "OMP_WAIT_POLICY" not in environment:  # else a thread that others keep from its core holds up all the rest,
             environment.setdefault("GOMP_SPINCOUNT", "1000")  # who spin for milliseconds and so keep it from it longer
-        threads = self._threads if role == "worker" else 1
+        threads = self._threads if role.startswith(WORKER) else 1
         if threads:
             environment.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
         package = Path(__file__).parent.parent

@@ -24,6 +24,7 @@ import zmq
 import zmq.asyncio
 
 ROLES = ("front", "tokenizer", "scheduler", "worker")
+WORKER = "worker"  # where a model has several ranks, this is the first; the others are worker1, worker2, …
 ENVIRONMENT = "SAPWOOD_LINK"  # how a child learns its link; never on the command line, where `ps` would show the key
 
 M = TypeVar("M")
@@ -38,16 +39,27 @@ class Link:
     directory: str | None
 
     @classmethod
-    def create(cls) -> Link:
-        """A fresh set of addresses. Make one per engine; `remove` it at the end."""
+    def create(cls, ranks: int = 1) -> Link:
+        """A fresh set of addresses, with so many workers. Make one per engine; `remove` it at the end."""
         key = secrets.token_bytes(16)
+        roles = (*ROLES, *(f"{WORKER}{rank}" for rank in range(1, ranks)))
+        directory = tempfile.mkdtemp(prefix="sapwood-")  # mkdtemp gives 0700
         if zmq.has("ipc"):
-            directory = tempfile.mkdtemp(prefix="sapwood-")  # mkdtemp gives 0700
-            addresses = {role: f"ipc://{directory}/{role}" for role in ROLES}
+            addresses = {role: f"ipc://{directory}/{role}" for role in roles}
             if max(map(len, addresses.values())) <= 100:  # a unix socket's path may hold about 107 bytes
                 return cls(addresses, key, directory)
-            shutil.rmtree(directory)
-        return cls({role: f"tcp://127.0.0.1:{port}" for role, port in zip(ROLES, _free_ports(len(ROLES)))}, key, None)
+        ports = _free_ports(len(roles))
+        return cls({role: f"tcp://127.0.0.1:{port}" for role, port in zip(roles, ports)}, key, directory)
+
+    @property
+    def rendezvous(self) -> str:
+        """Where the ranks of a model meet, as an init_method of torch.distributed: a file that only we can reach."""
+        return f"file://{self.directory}/ranks"
+
+    @property
+    def workers(self) -> list[str]:
+        """The roles of the workers, in the order of their ranks."""
+        return [role for role in self.addresses if role.startswith(WORKER)]
 
     def to_environment(self) -> str:
         return json.dumps({"addresses": self.addresses, "key": self.key.hex(), "directory": self.directory})
@@ -59,7 +71,7 @@ class Link:
         return cls(fields["addresses"], bytes.fromhex(fields["key"]), fields["directory"])
 
     def remove(self) -> None:
-        """Delete the socket files."""
+        """Delete the directory and the socket files in it."""
         if self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
 

@@ -23,18 +23,20 @@ from .model.fixed_rows import FixedRows
 from .model.fused import FusedForward
 from .model.loading import load_model
 from .model.read_config import read_config
+from .model.shard import Shard
+from .ranks import ALONE, Ranks
 from .runner import Runner, TorchRunner
 
 CPU = torch.device("cpu")
-CUDA = torch.device("cuda", 0)
 NOT_DETERMINISTIC = "deterministic needs the cpu backend, or flashinfer on a GPU, and neither is used"
 BACKENDS = (NativeDecoder.backend, TorchAttention.name, FlashInferAttention.name)
 
 
-def device_named(name: str, backend: str, quantize: str) -> torch.device:
+def device_named(name: str, backend: str, quantize: str, rank: int = 0, ranks: int = 1) -> torch.device:
     """The device of that name; "auto": a GPU where there is one and neither backend nor quantize is the CPU's own.
 
-    Raises UnsupportedModel for a name that is none, and where there is no GPU, or no torch for it.
+    Each of several ranks has a GPU to itself. Raises UnsupportedModel for a name that is none, and where there is no
+    GPU, too few for the ranks, or no torch for it.
     """
     if name not in DEVICES:
         raise UnsupportedModel(f"there is no device {name!r}; there are {', '.join(DEVICES)}")
@@ -42,14 +44,20 @@ def device_named(name: str, backend: str, quantize: str) -> torch.device:
         return CPU
     on_cpu = backend == NativeDecoder.backend or quantize != "none"
     if name == "auto":
-        return CUDA if torch.cuda.is_available() and not on_cpu else CPU
+        return _gpu(rank, ranks) if torch.cuda.is_available() and not on_cpu else CPU
     require_gpu()
     if not torch.cuda.is_available():
         raise UnsupportedModel(
             f"device cuda cannot be used: torch {torch.__version__} is built without CUDA, or for another driver. "
             "Install a CUDA build of torch, or use device cpu."
         )
-    return CUDA
+    return _gpu(rank, ranks)
+
+
+def _gpu(rank: int, ranks: int) -> torch.device:
+    if ranks > 1 and ranks > (count := torch.cuda.device_count()):
+        raise UnsupportedModel(f"tp {ranks} needs as many GPUs, and there are {count} here; or use device cpu")
+    return torch.device("cuda", rank)
 
 
 def load_runner(
@@ -61,23 +69,28 @@ def load_runner(
     backend: str = "auto",
     quantize: str = "none",
     deterministic: bool = False,
+    ranks: Ranks = ALONE,
 ) -> tuple[Runner, str]:
     """The model at `path` on the backend of that name, and why "auto" did not take the best one ("" where it did).
 
     backend: "cpu" (the kernels), "torch", "flashinfer", or "auto": the kernels on the CPU, and FlashInfer on a GPU,
     where they can run this. dtype: of the arithmetic, and of torch's weights; the kernels have float32 only. quantize:
     "none", "q8_0" or "q4_0", for the kernels only. deterministic: results do not depend on the batch (the kernels'
-    never do, FlashInfer's then at a cost; torch's attention is refused). Raises ModelError or UnsupportedModel.
+    never do, FlashInfer's then at a cost; torch's attention is refused). ranks: who shares the
+    model; the kernels share none. make_pool: given a configuration with this rank's heads. Raises ModelError or
+    UnsupportedModel.
     """
     if backend not in ("auto", *BACKENDS):
         raise UnsupportedModel(f"there is no attention backend {backend!r} here; there are auto, {', '.join(BACKENDS)}")
     if device.type == "cuda":
-        return _gpu_runner(path, make_pool, dtype, device, backend, quantize, deterministic)
+        return _gpu_runner(path, make_pool, dtype, device, backend, quantize, deterministic, ranks)
     if backend == FlashInferAttention.name:
         raise UnsupportedModel("the flashinfer backend needs a GPU (device cuda); here there are auto, cpu and torch")
     reason = ""
     if backend in ("auto", NativeDecoder.backend):
         try:
+            if ranks.size > 1:
+                raise NotForKernels(f"the kernels do not divide a model, and tp is {ranks.size}")
             return _native_runner(path, make_pool, dtype, quantize), ""
         except (KernelsMissing, NotForKernels) as error:
             reason = str(error)
@@ -87,9 +100,9 @@ def load_runner(
         raise UnsupportedModel(f"quantize needs the cpu backend, which is not used: {reason or 'torch was asked for'}")
     if deterministic:
         raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
-    model = load_model(path, dtype)
-    pool = make_pool(model.config)
-    return TorchRunner(model, pool, TorchAttention(model.config, pool)), reason
+    model = load_model(path, dtype, ranks=ranks)
+    pool = make_pool(model.shard.config)
+    return TorchRunner(model, pool, TorchAttention(model.shard.config, pool)), reason
 
 
 def _gpu_runner(
@@ -100,20 +113,26 @@ def _gpu_runner(
     backend: str,
     quantize: str,
     deterministic: bool,
+    ranks: Ranks,
 ) -> tuple[Runner, str]:
     if backend == NativeDecoder.backend or quantize != "none":
         asked = "the cpu backend" if quantize == "none" else f"quantize {quantize}"
         raise UnsupportedModel(f"{asked} computes on the CPU; use device cpu")
-    reason = why_not(read_config(path), dtype)
+    if deterministic and ranks.size > 2:
+        raise UnsupportedModel(
+            "deterministic cannot be had with tp above 2: the order in which NCCL adds depends on the batch"
+        )
+    reason = why_not(Shard.of(read_config(path), ranks.rank, ranks.size).config, dtype)
     if reason and backend == FlashInferAttention.name:
         raise UnsupportedModel(f"the flashinfer backend cannot be used: {reason}")
     if deterministic and (reason or backend == TorchAttention.name):
         raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
-    model = load_model(path, dtype, device)
-    pool = make_pool(model.config)
+    model = load_model(path, dtype, device, ranks)
+    own = model.shard.config
+    pool = make_pool(own)
     if reason or backend == TorchAttention.name:
-        return TorchRunner(model, pool, TorchAttention(model.config, pool)), reason if backend == "auto" else ""
-    attention = FlashInferAttention(model.config, pool, dtype, invariant=deterministic)
+        return TorchRunner(model, pool, TorchAttention(own, pool)), reason if backend == "auto" else ""
+    attention = FlashInferAttention(own, pool, dtype, invariant=deterministic)
     forward = FusedForward(model, attention.kernels)
     return TorchRunner(model, pool, attention, FixedRows(forward) if deterministic else forward), ""
 

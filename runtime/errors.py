@@ -15,3 +15,7 @@ class UnsupportedModel(ModelError):
 
 class TemplateError(SapwoodError):
     """A chat template refused the conversation, or broke out of its sandbox."""
+
+
+class RankLost(SapwoodError):
+    """Another process that computes a part of the same model is gone; this one cannot go on without it."""

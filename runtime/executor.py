@@ -6,7 +6,7 @@ It decides nothing about which work to do or which slot is whose; it does exactl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,10 @@ from .backends import device_named, load_runner
 from .errors import ModelError, UnsupportedModel
 from .graphs import CudaCapture
 from .kernels.sampling import NativeSampler, load_sampler
-from .kv_pool import KVPool, slots_that_fit
+from .kv_pool import KVPool, bytes_per_token, slots_that_fit
 from .launched import NOTHING, Launched, known
 from .model.config import ModelConfig
+from .ranks import ALONE, Ranks
 from .runner import ModelStep, Runner, SharedPrefix, TorchRunner
 from .sampler import NOT_FINITE, TopTokens, token_logprobs
 from .sampling_state import SamplingState, looks_back
@@ -90,16 +91,19 @@ class Executor:
         sampler: NativeSampler | None = None,
         note: str = "",
         ahead: bool = False,
+        ranks: Ranks = ALONE,
     ) -> None:
         """max_running: rows; max_context: tokens that a row's sequence may have at most.
 
         sampler: chooses tokens; torch does where there is none. note: why a better backend is not used, for the log.
         ahead: launch steps without waiting for the device, where `starts_ahead` allows it.
+        ranks: who computes the model; each executes the same steps, and the first alone has guides and answers.
         """
         self.runner = runner
         self.pool = runner.pool
         self.note = note
         self.ahead = ahead
+        self.ranks = ranks
         self._sampler = sampler
         self._last, self._before_last = known(NOTHING), known(NOTHING)
         self.max_context = max_context
@@ -153,7 +157,12 @@ class Executor:
         hidden = self._forward(step, entries, token_ids, sampled.astype(np.int32), last.chosen)
         if turns:
             positions = np.array([turn.position for turn in turns])
-            chosen = choose(self.runner.logits(hidden), [turn.state for turn in turns], positions, None)
+            logits = self.runner.logits(hidden)
+            if self.ranks.leads:
+                chosen = choose(logits, [turn.state for turn in turns], positions, None)
+            else:
+                chosen = torch.empty(len(turns), dtype=torch.int64, device=logits.device)
+            chosen = self.ranks.spread(chosen)
         else:
             chosen = hidden.new_empty(0, dtype=torch.int64)
         fetched = Fetched(chosen)
@@ -179,7 +188,7 @@ class Executor:
         hidden = self._forward(step, entries, token_ids, wanted.astype(np.int32))
         if turns:
             of_sampled = hidden if len(wanted) == len(sampled) else hidden[np.searchsorted(wanted, sampled)]
-            play(turns, self.runner.logits(of_sampled), masks.result() if masks is not None else None, self._sampler)
+            self._choose(turns, self.runner.logits(of_sampled), masks)
         return self._output(entries, turns, spans, self._score(spans, hidden, wanted))
 
     # --- the rows ---------------------------------------------------------------------------------------------------
@@ -278,6 +287,15 @@ class Executor:
             first += 1 + drafts
         return turns, np.concatenate(sampled)
 
+    def _choose(self, turns: list[Turn], logits: Tensor, masks: Future[np.ndarray | None] | None) -> None:
+        """Every turn takes its tokens; in other ranks than the first, only the last of them."""
+        if self.ranks.leads:
+            play(turns, logits, masks.result() if masks is not None else None, self._sampler)
+        last = self.ranks.told_by_first([turn.gained[-1] if turn.gained else 0 for turn in turns])
+        if not self.ranks.leads:
+            for turn, token_id in zip(turns, last, strict=True):
+                turn.gained.append(token_id)
+
     def _output(
         self, entries: _Entries, turns: list[Turn], spans: list[_ScoredSpan], runs: list[ScoredRun | None]
     ) -> StepOutput:
@@ -319,11 +337,11 @@ class Executor:
         tops: list[TopTokens] = []
         for start in range(0, len(targets), SCORE_PIECE):
             piece = targets[start : start + SCORE_PIECE]
-            values, likeliest = token_logprobs(
-                self.runner.logits(hidden[start : start + SCORE_PIECE]), piece, [top] * len(piece)
-            )
-            logprobs += values
-            tops += likeliest
+            logits = self.runner.logits(hidden[start : start + SCORE_PIECE])
+            if self.ranks.leads:
+                values, likeliest = token_logprobs(logits, piece, [top] * len(piece))
+                logprobs += values
+                tops += likeliest
         return (logprobs, tops) if np.isfinite(logprobs).all() else None
 
 
@@ -347,6 +365,7 @@ def load_executor(
     device: str = "cpu",
     deterministic: bool = False,
     progress: Callable[[str], None] = lambda _: None,
+    ranks: Ranks = ALONE,
 ) -> Executor:
     """Loads the model at `path` (a `.gguf` file or a Hugging Face directory) and allocates its KV pool.
 
@@ -355,22 +374,25 @@ def load_executor(
     and float8_e4m3fn for flashinfer. device: cpu, cuda, or auto (a GPU where there is one).
     attention_backend: "cpu" (the compiled kernels; weights stay as they are stored, arithmetic is float32), "torch",
     "flashinfer", or auto: the kernels, on a GPU FlashInfer, where they can run this. quantize: "q8_0" or "q4_0"
-    quantizes plain matrices for the kernels. threads: 0 leaves torch's own choice. kv_tokens: slots; 0 takes
-    `kv_memory_fraction` of the device's available memory. deterministic: results do
-    not depend on the batch. progress: takes sentences on what takes long.
+    quantizes plain matrices for the kernels. threads: 0 leaves torch's own choice, divided by the ranks. kv_tokens:
+    slots; 0 takes `kv_memory_fraction` of the device's available memory. deterministic: results do not depend on the
+    batch. progress: takes sentences on what takes long. ranks: who computes the model together, on one machine; all
+    must be given the same options.
     Raises ModelError or UnsupportedModel with a sentence for the user.
     """
-    where = device_named(device, attention_backend, quantize)
+    where = device_named(device, attention_backend, quantize, ranks.rank, ranks.size)
     automatic = torch.bfloat16 if where.type == "cuda" else torch.float32
     weight_dtype = _dtype_named(dtype, "dtype", automatic, DTYPES)
     pool_dtype = _dtype_named(kv_dtype, "kv_dtype", weight_dtype, KV_DTYPES)
-    if threads:
-        torch.set_num_threads(threads)
+    if threads or ranks.size > 1:
+        torch.set_num_threads(threads or max(1, torch.get_num_threads() // ranks.size))
 
     def make_pool(config: ModelConfig) -> KVPool:
-        slots = slots_that_fit(
-            config, pool_dtype, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction, device=where
-        )
+        per_token = bytes_per_token(config, pool_dtype)
+        if where.type == "cpu":
+            per_token = ranks.total(per_token)  # the ranks' pools share this machine's memory
+        slots = slots_that_fit(per_token, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction, device=where)
+        slots = ranks.least(slots)
         try:
             return KVPool(config, slots, pool_dtype, where)
         except (MemoryError, torch.OutOfMemoryError):
@@ -384,6 +406,7 @@ def load_executor(
         backend=attention_backend,
         quantize=quantize,
         deterministic=deterministic,
+        ranks=ranks,
     )
     limit = runner.config.max_context
     context = min(max_context or limit, limit, runner.pool.slots)
@@ -394,7 +417,15 @@ def load_executor(
         if not deterministic:  # graphs pad to several sizes
             runner.capture_decodes(max_running, CudaCapture(), progress)
     sampler = None if on_gpu else load_sampler(torch.get_num_threads())
-    return Executor(runner, max_running=max_running, max_context=context, sampler=sampler, note=note, ahead=on_gpu)
+    return Executor(
+        runner,
+        max_running=max_running,
+        max_context=context,
+        sampler=sampler,
+        note=note,
+        ahead=on_gpu,
+        ranks=ranks,
+    )
 
 
 def _dtype_named(name: str, option: str, automatic: torch.dtype, named: Mapping[str, torch.dtype]) -> torch.dtype:

@@ -24,19 +24,12 @@ def bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
     return 2 * config.layers * config.kv_heads * config.head_dim * dtype.itemsize
 
 
-def slots_that_fit(
-    config: ModelConfig,
-    dtype: torch.dtype,
-    *,
-    kv_tokens: int,
-    memory_fraction: float,
-    device: torch.device = CPU,
-) -> int:
+def slots_that_fit(per_token: int, *, kv_tokens: int, memory_fraction: float, device: torch.device = CPU) -> int:
     """How many slots to allocate: `kv_tokens`, or if 0, what `memory_fraction` of the device's available memory holds.
 
-    Raises ModelError if that is less than a request needs, or more than the available memory.
+    per_token: bytes that a token takes of this memory. Raises ModelError if the result is less than a request needs,
+    or more than the available memory.
     """
-    per_token = bytes_per_token(config, dtype)
     available = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
     slots = kv_tokens or int(available * memory_fraction) // per_token
     if slots < MIN_SLOTS:

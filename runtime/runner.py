@@ -5,6 +5,7 @@ A runner owns weights and writes the step's K and V to the pool that it was made
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from .kv_pool import KVPool
 from .model.config import ModelConfig
 from .model.decoder import Decoder
 from .model.layers import AttentionStep
+from .model.registry import family_of
 from .transfer import indices_to_device, to_device
 
 
@@ -47,7 +49,8 @@ class ModelStep:
 class Runner(ABC):
     """A model and its KV pool. Not for use from several threads at once.
 
-    backend: its name. dtype: the types of the weights, for people. parameters, weight_bytes: how many, and how large.
+    backend: its name. dtype: the types of the weights, for people. parameters: how many the whole model has.
+    weight_bytes: how much memory those take that this runner has. config: the whole model's, pool: this rank's part.
     """
 
     config: ModelConfig
@@ -63,7 +66,7 @@ class Runner(ABC):
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, vocab] from rows of what `forward` gave."""
+        """float32 [rows, vocab] from rows of what `forward` gave; in other ranks than the first [0, vocab]."""
 
 
 class ForwardPass(Protocol):
@@ -74,7 +77,7 @@ class ForwardPass(Protocol):
 
 
 class TorchRunner(Runner):
-    """A decoder in torch operations, on the device of its weights."""
+    """A decoder in torch operations, on the device of its weights; it may be one rank's part of a model."""
 
     def __init__(self, model: Decoder, pool: KVPool, attention: Attention, way: ForwardPass | None = None) -> None:
         """way: computes what the model does, in another way."""
@@ -83,9 +86,10 @@ class TorchRunner(Runner):
         self.pool = pool
         self.backend = attention.name
         self.dtype = str(model.dtype).removeprefix("torch.")
-        weights = model.parameters()
-        self.parameters = sum(weight.numel() for weight in weights)
-        self.weight_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
+        self.parameters = sum(
+            math.prod(spec.shape) for spec in family_of(self.config.architecture).tensors(self.config)
+        )
+        self.weight_bytes = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self._attention = attention
         self._way = way or model
         self._graphs: DecodeGraphs | None = None

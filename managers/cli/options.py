@@ -34,7 +34,8 @@ def add_model_options(parser: argparse.ArgumentParser, log_level: str) -> None:
     group = parser.add_argument_group("model and machine")
     sources = "the alias smollm2, a .gguf file, a Hugging Face directory, or a hub id"
     _option(group, "model", "NAME", f"{sources}; smollm2 is fetched once, into {CACHE}")
-    _option(group, "threads", "N", "CPU threads of the worker; 0: as many as its libraries choose")
+    _option(group, "tp", "N", "tensor parallelism: divide the model over so many worker processes, with a part each")
+    _option(group, "threads", "N", "CPU threads of each worker; 0: as many as its libraries choose")
     _option(group, "device", None, "where it computes; auto: on a GPU where there is one", DEVICES)
     _option(
         group,

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..ranks import ALONE, Ranks
 from .config import ModelConfig
 from .layers import AttentionStep, DecoderLayer, Rotation, rms_norm
+from .shard import Shard
 
 
 @dataclass(frozen=True)
 class Decoder:
     """Weights in one dtype. `embed` and `head` are [vocab, width] (one tensor where tied), `norm` [width].
 
-    rope_frequencies: float32 [head_dim / 2].
+    rope_frequencies: float32 [head_dim / 2]. ranks: who computes the model; the weights are this rank's part of them.
     """
 
     config: ModelConfig
@@ -25,6 +28,12 @@ class Decoder:
     norm: Tensor
     head: Tensor
     rope_frequencies: Tensor
+    ranks: Ranks = ALONE
+
+    @cached_property
+    def shard(self) -> Shard:
+        """Which part of the model this is."""
+        return Shard.of(self.config, self.ranks.rank, self.ranks.size)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -36,15 +45,24 @@ class Decoder:
 
     def hidden(self, token_ids: Tensor, positions: Tensor, step: AttentionStep) -> Tensor:
         """Last layer's output, normed: [tokens, width]. token_ids and positions: integer [tokens]."""
-        x = F.embedding(token_ids, self.embed)
+        x = self.embedded(token_ids)
         rotation = Rotation.at(positions, self.rope_frequencies, self.dtype)
         for index, layer in enumerate(self.layers):
-            x = layer.forward(index, x, rotation, step, self.config)
+            x = layer.forward(index, x, rotation, step, self.shard.config, self.ranks)
         return rms_norm(x, self.norm, self.config.rms_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, vocab] from rows of `hidden`."""
-        return F.linear(hidden, self.head).float()
+        """float32 [rows, vocab] from rows of `hidden`; [0, vocab] in other ranks than the first."""
+        return self.ranks.join_columns(F.linear(hidden, self.head).float(), self.config.vocab_size)
+
+    def embedded(self, token_ids: Tensor) -> Tensor:
+        """[tokens, width]: each rank adds the rows of its own token ids, and zeros."""
+        if self.ranks.size == 1:
+            return F.embedding(token_ids, self.embed)
+        vocab = self.shard.vocab
+        foreign = ((token_ids < vocab.start) | (token_ids >= vocab.stop)).unsqueeze(1)
+        own = (token_ids - vocab.start).clamp_(0, len(vocab) - 1)
+        return self.ranks.sum(F.embedding(own, self.embed).masked_fill_(foreign, 0.0))
 
     def parameters(self) -> list[Tensor]:
         """Every weight once."""

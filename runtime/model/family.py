@@ -19,6 +19,7 @@ class TensorSpec:
     part, row: the model's parameter which it belongs to, and its first row there (q, k and v are rows of one matrix).
     shape: as the checkpoint must hold it, row-major. hf / gguf: its name in the two kinds of checkpoints.
     rope_heads: for a matrix whose rows are rotated, the number of heads they divide into; else 0.
+    rows, columns: how ranks divide them, by the names of `shard.Shard`'s ranges; "" where every rank has them all.
     """
 
     part: str
@@ -27,6 +28,8 @@ class TensorSpec:
     hf: str
     gguf: str
     rope_heads: int = 0
+    rows: str = ""
+    columns: str = ""
 
 
 @dataclass(frozen=True)

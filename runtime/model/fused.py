@@ -43,12 +43,12 @@ class FusedForward:
 
     def begin(self, token_ids: Tensor) -> tuple[Tensor, Tensor]:
         """The residual stream at its start, and its norm, each [tokens, width]."""
-        residual = F.embedding(token_ids, self.model.embed)
+        residual = self.model.embedded(token_ids)
         return residual, self._kernels.rmsnorm(residual, self.model.layers[0].attn_norm, self.model.config.rms_eps)
 
     def project(self, index: int, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v of a layer, q and k rotated: each [tokens, its heads, head_dim]."""
-        config, layer = self.model.config, self.model.layers[index]
+        """q, k and v of a layer, q and k rotated: each [tokens, its heads of this rank, head_dim]."""
+        config, layer = self.model.shard.config, self.model.layers[index]
         q_width, kv_width = config.heads * config.head_dim, config.kv_heads * config.head_dim
         parts = F.linear(x, layer.qkv, layer.qkv_bias).split([q_width, kv_width, kv_width], dim=-1)
         self._kernels.apply_rope_with_cos_sin_cache_inplace(
@@ -60,8 +60,8 @@ class FusedForward:
     def finish_layer(self, index: int, attended: Tensor, residual: Tensor) -> Tensor:
         """The rest of a layer: adds to the residual stream and gives its norm, as the next layer wants it."""
         layer, eps = self.model.layers[index], self.model.config.rms_eps
-        x = F.linear(attended.reshape(len(attended), -1), layer.out)
+        x = self.model.ranks.sum(F.linear(attended.reshape(len(attended), -1), layer.out))
         self._kernels.fused_add_rmsnorm(x, residual, layer.mlp_norm, eps)  # residual += x; x = its norm
-        x = F.linear(self._kernels.silu_and_mul(F.linear(x, layer.gate_up)), layer.down)
+        x = self.model.ranks.sum(F.linear(self._kernels.silu_and_mul(F.linear(x, layer.gate_up)), layer.down))
         self._kernels.fused_add_rmsnorm(x, residual, self._norms_after[index], eps)
         return x

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..ranks import Ranks
 from .config import ModelConfig, Rope
 
 
@@ -79,7 +80,10 @@ class Rotation:
 
 @dataclass(frozen=True)
 class DecoderLayer:
-    """A pre-norm decoder layer. Matrices are [out, in]; qkv stacks the rows of q, k and v, gate_up those of its two."""
+    """A pre-norm decoder layer. Matrices are [out, in]; qkv stacks the rows of q, k and v, gate_up those of its two.
+
+    Where there are ranks, qkv and gate_up have this rank's rows, out and down its columns.
+    """
 
     attn_norm: Tensor
     qkv: Tensor
@@ -89,14 +93,16 @@ class DecoderLayer:
     gate_up: Tensor
     down: Tensor
 
-    def forward(self, index: int, x: Tensor, rotation: Rotation, step: AttentionStep, config: ModelConfig) -> Tensor:
-        """x [tokens, width] -> the same shape; x itself may be overwritten."""
+    def forward(
+        self, index: int, x: Tensor, rotation: Rotation, step: AttentionStep, config: ModelConfig, ranks: Ranks
+    ) -> Tensor:
+        """x [tokens, width] -> the same shape; x itself may be overwritten. config: with this rank's sizes."""
         tokens = x.shape[0]
         rotated_heads = config.heads + config.kv_heads
         normed = rms_norm(x, self.attn_norm, config.rms_eps)
         qkv = F.linear(normed, self.qkv, self.qkv_bias).view(tokens, -1, config.head_dim)
         qk = rotation.apply(qkv[:, :rotated_heads])
         attended = step.attend(index, qk[:, : config.heads], qk[:, config.heads :], qkv[:, rotated_heads:])
-        x += F.linear(attended.reshape(tokens, -1), self.out)
-        x += swiglu(rms_norm(x, self.mlp_norm, config.rms_eps), self.gate_up, self.down)
+        x += ranks.sum(F.linear(attended.reshape(tokens, -1), self.out))
+        x += ranks.sum(swiglu(rms_norm(x, self.mlp_norm, config.rms_eps), self.gate_up, self.down))
         return x

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError, UnsupportedModel
+from ..ranks import ALONE, Ranks
 from ..weights.checkpoint import Checkpoint, GGUFCheckpoint, open_checkpoint
 from .config import ModelConfig
 from .decoder import Decoder
@@ -19,6 +21,7 @@ from .family import Family, TensorSpec
 from .layers import DecoderLayer, rope_frequencies
 from .read_config import config_from_gguf, config_from_hf
 from .registry import family_of
+from .shard import Shard
 
 ROPE_FACTORS = "rope_freqs.weight"
 ALIGN_BYTES = 64
@@ -27,21 +30,44 @@ CPU = torch.device("cpu")
 READERS = 4  # threads; dequantizing releases the interpreter's lock for most of its time
 
 
-def load_model(path: Path | str, dtype: torch.dtype, device: torch.device = CPU) -> Decoder:
+def load_model(path: Path | str, dtype: torch.dtype, device: torch.device = CPU, ranks: Ranks = ALONE) -> Decoder:
     """The model at `path` (a `.gguf` file or a Hugging Face directory), its weights converted to `dtype`, on `device`.
 
-    Raises ModelError naming the tensor that is missing, unexpected or of the wrong shape.
+    ranks: who shares it; only this rank's part is read. Raises ModelError naming the tensor that is missing,
+    unexpected or of the wrong shape, and UnsupportedModel where there are too many ranks.
     """
     checkpoint = open_checkpoint(path)
     config = config_of(checkpoint, path)
     family = family_of(config.architecture)
-    specs = checked_specs(checkpoint, family, config)
-    parts = _read_parts(checkpoint, family, specs, dtype)
+    shard = Shard.of(config, ranks.rank, ranks.size)
+    specs = zip(checked_specs(checkpoint, family, config), family.tensors(shard.config), strict=True)
+    parts = _read_parts(checkpoint, family, [_Piece(*both, shard) for both in specs], dtype)
     factors = checkpoint.read(ROPE_FACTORS) if config.rope.scaling == "factors" else None
     frequencies = rope_frequencies(config.rope, config.head_dim, factors)
     if device.type != "cpu":
         parts = {name: part.to(device) for name, part in parts.items()}
-    return _assemble(config, parts, frequencies.to(device))
+    return _assemble(config, parts, frequencies.to(device), ranks)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What a rank reads of one tensor: it as the checkpoint has it, and as a model of the rank's sizes would."""
+
+    whole: TensorSpec
+    own: TensorSpec
+    shard: Shard
+
+    @property
+    def is_whole(self) -> bool:
+        return self.whole.shape == self.own.shape
+
+    @property
+    def rows(self) -> range:
+        return self.shard.span(self.whole.rows) if self.whole.rows else range(self.whole.shape[0])
+
+    @property
+    def columns(self) -> range:
+        return self.shard.span(self.whole.columns) if self.whole.columns else range(self.whole.shape[-1])
 
 
 def config_of(checkpoint: Checkpoint, path: Path | str) -> ModelConfig:
@@ -93,27 +119,40 @@ def _redundant(checkpoint: Checkpoint, config: ModelConfig) -> set[str]:
 
 
 def _read_parts(
-    checkpoint: Checkpoint, family: Family, specs: Iterable[TensorSpec], dtype: torch.dtype
+    checkpoint: Checkpoint, family: Family, pieces: Iterable[_Piece], dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Reads every tensor to its place in its part."""
-    groups: dict[str, list[TensorSpec]] = {}
-    for spec in specs:
-        groups.setdefault(spec.part, []).append(spec)
-    shapes = {part: (sum(spec.shape[0] for spec in group), *group[0].shape[1:]) for part, group in groups.items()}
+    """Reads this rank's piece of every tensor to its place in its part."""
+    groups: dict[str, list[_Piece]] = {}
+    for piece in pieces:
+        groups.setdefault(piece.own.part, []).append(piece)
+    shapes = {
+        part: (sum(piece.own.shape[0] for piece in group), *group[0].own.shape[1:]) for part, group in groups.items()
+    }
     parts = _allocate(shapes, dtype)
     unpair = isinstance(checkpoint, GGUFCheckpoint) and family.gguf_pairs_rope
 
-    def read(group: list[TensorSpec]) -> None:
-        for spec in group:
+    def read(group: list[_Piece]) -> None:
+        for piece in group:
+            spec = piece.own
             place = parts[spec.part][spec.row : spec.row + spec.shape[0]]
             if unpair and spec.rope_heads:
-                place.copy_(_unpaired(checkpoint.read(_name(checkpoint, spec)), spec.rope_heads))
+                rows = torch.empty(spec.shape)
+                _fill(checkpoint, piece, rows)
+                place.copy_(_unpaired(rows, spec.rope_heads))
             else:
-                checkpoint.read_into(_name(checkpoint, spec), place)
+                _fill(checkpoint, piece, place)
 
     with ThreadPoolExecutor(READERS) as pool:
         list(pool.map(read, groups.values()))
     return parts
+
+
+def _fill(checkpoint: Checkpoint, piece: _Piece, out: Tensor) -> None:
+    name = _name(checkpoint, piece.whole)
+    if piece.is_whole:
+        checkpoint.read_into(name, out)
+    else:
+        checkpoint.read_part(name, out, piece.rows, piece.columns)
 
 
 def _allocate(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> dict[str, Tensor]:
@@ -136,7 +175,7 @@ def _unpaired(rows: Tensor, heads: int) -> Tensor:
     return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).reshape(rows.shape)
 
 
-def _assemble(config: ModelConfig, parts: dict[str, Tensor], frequencies: Tensor) -> Decoder:
+def _assemble(config: ModelConfig, parts: dict[str, Tensor], frequencies: Tensor, ranks: Ranks) -> Decoder:
     layers = [
         DecoderLayer(
             attn_norm=parts[f"layers.{i}.attn_norm"],
@@ -150,4 +189,4 @@ def _assemble(config: ModelConfig, parts: dict[str, Tensor], frequencies: Tensor
         for i in range(config.layers)
     ]
     embed = parts["embed"]
-    return Decoder(config, embed, layers, parts["norm"], parts.get("head", embed), frequencies)
+    return Decoder(config, embed, layers, parts["norm"], parts.get("head", embed), frequencies, ranks)

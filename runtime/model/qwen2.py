@@ -15,9 +15,13 @@ def qwen2_tensors(config: ModelConfig) -> Iterator[TensorSpec]:
     q_rows, kv_rows = config.heads * config.head_dim, config.kv_heads * config.head_dim
     for i in range(config.layers):
         part, attn, gguf = f"layers.{i}.qkv_bias", f"model.layers.{i}.self_attn", f"blk.{i}"
-        yield TensorSpec(part, 0, (q_rows,), f"{attn}.q_proj.bias", f"{gguf}.attn_q.bias", config.heads)
-        yield TensorSpec(part, q_rows, (kv_rows,), f"{attn}.k_proj.bias", f"{gguf}.attn_k.bias", config.kv_heads)
-        yield TensorSpec(part, q_rows + kv_rows, (kv_rows,), f"{attn}.v_proj.bias", f"{gguf}.attn_v.bias")
+        yield TensorSpec(part, 0, (q_rows,), f"{attn}.q_proj.bias", f"{gguf}.attn_q.bias", config.heads, "heads")
+        yield TensorSpec(
+            part, q_rows, (kv_rows,), f"{attn}.k_proj.bias", f"{gguf}.attn_k.bias", config.kv_heads, "kv_heads"
+        )
+        yield TensorSpec(
+            part, q_rows + kv_rows, (kv_rows,), f"{attn}.v_proj.bias", f"{gguf}.attn_v.bias", rows="kv_heads"
+        )
 
 
 QWEN2 = Family(

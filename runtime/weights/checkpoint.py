@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from ..errors import ModelError
-from .gguf import GGUFFile
+from .gguf import PIECE_ELEMENTS, GGUFFile
 
 
 class Checkpoint(ABC):
@@ -38,6 +38,13 @@ class Checkpoint(ABC):
         """Fills `out`, contiguous and of the tensor's size, converting to its dtype. May be called from threads.
 
         Raises ModelError if the data cannot be read.
+        """
+
+    @abstractmethod
+    def read_part(self, name: str, out: torch.Tensor, rows: range, columns: range) -> None:
+        """As `read_into`, for some consecutive rows and columns of a matrix, or elements (`rows`) of a vector.
+
+        No more of the tensor than that, and a small piece, is in memory at one time.
         """
 
     def read(self, name: str) -> torch.Tensor:
@@ -69,6 +76,17 @@ class GGUFCheckpoint(Checkpoint):
         for piece in self.file.pieces(name):
             flat[start : start + piece.size] = torch.from_numpy(piece)
             start += piece.size
+
+    def read_part(self, name: str, out: torch.Tensor, rows: range, columns: range) -> None:
+        shape = self.shape(name)
+        if len(shape) == 1:
+            out.copy_(self.read(name)[rows.start : rows.stop])
+            return
+        step = max(1, PIECE_ELEMENTS // shape[1])
+        for first in range(0, len(rows), step):
+            piece = rows[first : first + step]
+            whole = torch.from_numpy(self.file.dequantized_rows(name, piece))
+            out[first : first + len(piece)] = whole[:, columns.start : columns.stop]
 
 
 def open_checkpoint(path: Path | str) -> Checkpoint:

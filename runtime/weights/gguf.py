@@ -108,16 +108,21 @@ class GGUFFile:
             start += piece.size
         return whole.reshape(self.tensors[name].shape)
 
+    def dequantized_rows(self, name: str, rows: range) -> np.ndarray:
+        """Some consecutive rows of a matrix as a new float32 array [rows, columns]."""
+        info = self._info(name)
+        row_bytes = info.nbytes // info.shape[0]
+        raw = self.raw(name)[rows.start * row_bytes : rows.stop * row_bytes]
+        return _values(raw, info.type).reshape(len(rows), *info.shape[1:])
+
     def pieces(self, name: str) -> Iterator[np.ndarray]:
         """The tensor's elements in order, as 1-d float32 arrays small enough to stay in a core's cache."""
         info = self._info(name)
         raw = self.raw(name)
         elements, block_bytes = BLOCKS[info.type]
         step = PIECE_ELEMENTS // elements * block_bytes
-        quantized = info.type not in PLAIN
         for start in range(0, info.nbytes, step):
-            piece = raw[start : start + step]
-            yield _dequantize(piece, info.type) if quantized else piece.view(PLAIN[info.type]).astype(np.float32)
+            yield _values(raw[start : start + step], info.type)
 
     def _info(self, name: str) -> TensorInfo:
         info = self.tensors.get(name)
@@ -126,7 +131,10 @@ class GGUFFile:
         return info
 
 
-def _dequantize(blocks: np.ndarray, type_name: str) -> np.ndarray:
+def _values(blocks: np.ndarray, type_name: str) -> np.ndarray:
+    """Whole blocks' elements as a new 1-d float32 array."""
+    if type_name in PLAIN:
+        return blocks.view(PLAIN[type_name]).astype(np.float32)
     from gguf.constants import GGMLQuantizationType
     from gguf.quants import dequantize
 

@@ -44,6 +44,16 @@ class SafetensorsCheckpoint(Checkpoint):
         except (SafetensorError, OSError) as error:
             raise ModelError(f"cannot read the tensor {name!r} of {self.source}: {error}") from error
 
+    def read_part(self, name: str, out: torch.Tensor, rows: range, columns: range) -> None:
+        try:
+            part = self._shards[name].get_slice(name)
+            if len(self._shapes[name]) == 1:
+                out.copy_(part[rows.start : rows.stop])
+            else:
+                out.copy_(part[rows.start : rows.stop, columns.start : columns.stop])
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"cannot read the tensor {name!r} of {self.source}: {error}") from error
+
     def _add(self, path: Path, promised: set[str] | None) -> None:
         try:
             shard = safe_open(path, framework="pt", device="cpu")

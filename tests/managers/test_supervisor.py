@@ -41,8 +41,8 @@ def links(monkeypatch: pytest.MonkeyPatch) -> list[Link]:
     made: list[Link] = []
     create = Link.create
 
-    def recorded() -> Link:
-        made.append(create())
+    def recorded(ranks: int) -> Link:
+        made.append(create(ranks))
         return made[-1]
 
     monkeypatch.setattr(Link, "create", staticmethod(recorded))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -211,6 +213,30 @@ def drive_torch(one_thread: None) -> Callable[..., Driver]:
 @pytest.fixture(scope="session")
 def drive_runner() -> Callable[[Executor], Driver]:
     return Driver
+
+
+@pytest.fixture(scope="session")
+def in_ranks() -> Callable[[int, Callable[[Any], Any]], list[Any]]:
+    """Gives what a function gives in each of so many ranks: threads here, which exchange over gloo as processes
+    do."""
+
+    def run_all(size: int, work: Callable[[Any], Any]) -> list[Any]:
+        import torch
+        import torch.distributed as dist
+        from torch._C._distributed_c10d import HashStore
+
+        from sapwood.runtime.ranks import ProcessRanks
+
+        store = HashStore()
+
+        def run(rank: int) -> Any:
+            group = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=60))
+            return work(ProcessRanks(cast(dist.ProcessGroup, group), torch.device("cpu")))
+
+        with ThreadPoolExecutor(size) as threads:
+            return [each.result(100) for each in [threads.submit(run, rank) for rank in range(size)]]
+
+    return run_all
 
 
 @pytest.fixture(scope="session")

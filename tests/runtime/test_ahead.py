@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,25 @@ LOOKING_BACK: list[dict[str, Any]] = [
     {"min_tokens": 3},
     {"logprobs": 2},
 ]
+
+
+@dataclass(frozen=True)
+class Taken:
+    token_ids: list[int]
+    rewind: int = 0
+    held: int = 0
+    complete: bool = False
+    failure: str = ""
+
+
+class Odd:
+    """A guide to odd token ids."""
+
+    def fill(self, bitmask: np.ndarray) -> None:
+        bitmask[:] = np.int32(-0x55555556)  # 0xAAAAAAAA
+
+    def advance(self, token_id: int) -> Taken:
+        return Taken([token_id])
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +139,47 @@ def test_logits_that_are_not_finite_fail_their_row_alone_also_in_flight(
     after = driver.launch([entry(0, [-1], 4), entry(1, [-1], 4)])
     assert bad.output().counts.tolist() == [-2, 1]
     assert after.output().counts.tolist() == [-2, 1]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_launch_ahead_too(
+    pair: list[Any],
+    entry: Any,
+    drive_torch: Callable[..., Any],
+    tiny_llama: Path,
+    in_ranks: Callable[..., Any],
+    size: int,
+) -> None:
+    alone = scenario(7, entry, pair[0], waits=True)
+
+    def work(ranks: Any) -> list[Any]:
+        driver = drive_torch(tiny_llama, ranks=ranks)
+        driver.executor.ahead = True
+        return scenario(7, entry, driver, waits=False)
+
+    for one, other in zip(alone, in_ranks(size, work)[0], strict=True):
+        assert one.counts.tolist() == other.counts.tolist()
+        assert one.token_ids.tolist() == other.token_ids.tolist()
+
+
+def test_ranks_without_the_guides_keep_in_step_with_the_one_that_has_them(
+    entry: Any, drive_torch: Callable[..., Any], tiny_llama: Path, in_ranks: Callable[..., Any]
+) -> None:
+    """The first rank waits where a row is guided; the others, who do not know, launch ahead all the same."""
+
+    def rounds(driver: Any, *, guided: bool) -> list[list[int]]:
+        driver.open(0, [1, 2, 3], seed=1, temperature=0.9, guide=Odd() if guided else None)
+        driver.open(1, [4, 5], seed=2, temperature=0.9)
+        flying = [driver.launch([entry(0, [1, 2, 3], 0), entry(1, [4, 5], 0)])]
+        flying += [driver.launch([entry(1, [-1], 2 + i), entry(0, [-1], 3 + i)]) for i in range(6)]
+        flying += [driver.launch([entry(1, [-1], 8 + i)]) for i in range(3)]
+        return [each.output().token_ids.tolist() for each in flying]
+
+    def work(ranks: Any) -> list[list[int]]:
+        driver = drive_torch(tiny_llama, ranks=ranks)
+        driver.executor.ahead = True
+        return rounds(driver, guided=ranks.leads)
+
+    expected = rounds(drive_torch(tiny_llama), guided=True)
+    assert all(each[-1] % 2 for each in expected[1:7])
+    assert in_ranks(2, work) == [expected] * 2

@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from sapwood.runtime import backends, devices
-from sapwood.runtime.backends import CPU, CUDA, device_named
+from sapwood.runtime.backends import CPU, device_named
 from sapwood.runtime.errors import UnsupportedModel
 from sapwood.runtime.executor import load_executor
+from sapwood.runtime.ranks import Ranks
 from sapwood.runtime.transfer import Fetched, indices_to_device, to_device
 
+CUDA = torch.device("cuda", 0)
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 
 
@@ -43,6 +45,30 @@ def test_auto_takes_a_gpu_unless_something_asked_for_is_the_cpus_own(monkeypatch
     assert device_named("auto", "auto", "none") == CPU
     with pytest.raises(UnsupportedModel, match="no device 'tpu'; there are auto, cpu, cuda"):
         device_named("tpu", "auto", "none")
+
+
+def test_every_rank_has_a_gpu_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [device_named("auto", "auto", "none", rank, 2).index for rank in range(2)] == [0, 1]
+    with pytest.raises(UnsupportedModel, match="tp 3 needs as many GPUs, and there are 2 here; or use device cpu"):
+        device_named("auto", "auto", "none", 0, 3)
+    assert device_named("cpu", "auto", "none", 2, 3) == CPU
+
+
+def test_ranks_whose_sums_depend_on_the_batch_are_not_called_deterministic(tmp_path: Path) -> None:
+    class Three(Ranks):
+        size = 3
+
+    with pytest.raises(UnsupportedModel, match="deterministic cannot be had with tp above 2"):
+        backends.load_runner(
+            tmp_path,
+            lambda _: pytest.fail("it was loaded"),
+            dtype=torch.bfloat16,
+            device=CUDA,
+            deterministic=True,
+            ranks=Three(),
+        )
 
 
 @pytest.mark.parametrize(("backend", "quantize"), [("cpu", "none"), ("auto", "q4_0")])

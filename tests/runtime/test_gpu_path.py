@@ -28,6 +28,7 @@ from sapwood.runtime.model import fixed_rows
 from sapwood.runtime.model.fixed_rows import FixedRows
 from sapwood.runtime.model.fused import FusedForward
 from sapwood.runtime.model.loading import load_model
+from sapwood.runtime.ranks import ALONE, Ranks
 from sapwood.runtime.runner import ModelStep, TorchRunner
 
 SLOTS = 600
@@ -81,10 +82,13 @@ def recapture(function: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Calla
     return result, replay
 
 
-def gpu_runner(path: Path, *, with_graphs: bool, dtype: torch.dtype = torch.float16) -> TorchRunner:
-    model = load_model(path, dtype)
-    pool = KVPool(model.config, SLOTS, dtype)
-    attention = FlashInferAttention(model.config, pool, dtype)
+def gpu_runner(
+    path: Path, *, with_graphs: bool, dtype: torch.dtype = torch.float16, ranks: Ranks = ALONE
+) -> TorchRunner:
+    model = load_model(path, dtype, ranks=ranks)
+    own = model.shard.config
+    pool = KVPool(own, SLOTS, dtype)
+    attention = FlashInferAttention(own, pool, dtype)
     runner = TorchRunner(model, pool, attention, FusedForward(model, attention.kernels))
     runner.warm_up()
     if with_graphs:
@@ -211,6 +215,26 @@ def test_the_executor_gives_the_same_ahead_with_graphs_as_step_by_step_without(
             flying.append(driver.launch([entry(row, [-1], len(prompt) + i) for row, prompt in enumerate(prompts)]))
         found.append([each.output().token_ids.tolist() for each in flying])
     assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("with_graphs", [False, True])
+def test_ranks_take_the_same_path(checkpoint: Path, in_ranks: Callable[..., Any], with_graphs: bool) -> None:
+    """Each rounds its part of a sum to half precision, so both are about as far from single precision."""
+    steps = random_steps(np.random.default_rng(6), 12)
+
+    @torch.inference_mode()
+    def computed(runner: TorchRunner) -> list[torch.Tensor]:
+        return [runner.forward(step).float().clone() for step in steps]
+
+    exact = computed(plain_runner(checkpoint, torch.float32))
+
+    def mean_error(found: list[torch.Tensor]) -> float:
+        return float(np.mean([float((one - other).abs().mean()) for one, other in zip(found, exact, strict=True)]))
+
+    alone = mean_error(computed(gpu_runner(checkpoint, with_graphs=with_graphs)))
+    for found in in_ranks(2, lambda ranks: computed(gpu_runner(checkpoint, with_graphs=with_graphs, ranks=ranks))):
+        assert mean_error(found) < 1.5 * alone
 
 
 def fixed_runner(path: Path, monkeypatch: pytest.MonkeyPatch) -> TorchRunner:

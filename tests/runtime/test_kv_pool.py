@@ -20,13 +20,13 @@ def test_a_token_takes_k_and_v_of_every_layer() -> None:
 
 def test_the_size_is_what_was_asked_for_or_a_share_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_pool, "available_memory", lambda: 384 * 1000)
-    assert slots_that_fit(CONFIG, torch.float32, kv_tokens=77, memory_fraction=0.5) == 77
-    assert slots_that_fit(CONFIG, torch.float32, kv_tokens=0, memory_fraction=0.5) == 500
-    assert slots_that_fit(CONFIG, torch.float16, kv_tokens=0, memory_fraction=0.5) == 1000
+    assert slots_that_fit(384, kv_tokens=77, memory_fraction=0.5) == 77
+    assert slots_that_fit(384, kv_tokens=0, memory_fraction=0.5) == 500
+    assert slots_that_fit(192, kv_tokens=0, memory_fraction=0.5) == 1000
     with pytest.raises(ModelError, match="a KV pool of 2000 tokens takes"):
-        slots_that_fit(CONFIG, torch.float32, kv_tokens=2000, memory_fraction=0.5)
+        slots_that_fit(384, kv_tokens=2000, memory_fraction=0.5)
     with pytest.raises(ModelError, match="it needs 2 at least: raise kv_tokens, or kv_memory_fraction"):
-        slots_that_fit(CONFIG, torch.float32, kv_tokens=0, memory_fraction=0.001)
+        slots_that_fit(384, kv_tokens=0, memory_fraction=0.001)
 
 
 def test_available_memory_is_a_plausible_number_of_bytes() -> None:
