@@ -19,7 +19,8 @@ import zmq
 
 from ..runtime.errors import RankLost, SapwoodError
 from .logs import logger, start_logging
-from .messages import Hello, Message, ModelInfo, Ready, Shutdown, StartFailed
+from .message_base import Message
+from .messages import Hello, ModelInfo, Ready, Shutdown, StartFailed
 from .wire import ENVIRONMENT, Inbox, Link, Outbox
 
 PARENT_POLL_SECONDS = 0.5

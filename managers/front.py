@@ -20,6 +20,7 @@ from ..runtime.errors import ModelError
 from ..runtime.weights import hub
 from .config import EngineConfig
 from .errors import ConfigError, EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
+from .message_base import Message
 from .messages import (
     Abort,
     Chat,
@@ -31,7 +32,6 @@ from .messages import (
     Flushed,
     Hello,
     Limits,
-    Message,
     ModelInfo,
     Ready,
     Rejected,

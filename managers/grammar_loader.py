@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..constrained.guide import Guide
-from .messages import Compiled, GrammarReady, OpenRow, unpack_ids
+from .message_base import unpack_ids
+from .messages import Compiled
+from .step_messages import GrammarReady, OpenRow
 from .wire import Outbox
 
 if TYPE_CHECKING:

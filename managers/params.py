@@ -19,7 +19,8 @@ from .bodies import check_encodable
 from .chats import check_chat, check_tool_choice
 from .constraints import Constraints, constraint_of, refuse_options, tool_options
 from .errors import InvalidRequest
-from .messages import Chat, Sampling, Submit
+from .message_base import Sampling
+from .messages import Chat, Submit
 
 DEFAULT_MAX_TOKENS = 128
 MAX_TOKENS = 2**31 - 1

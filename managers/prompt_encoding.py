@@ -17,7 +17,8 @@ from ..runtime.text.chat_template import ChatTemplate
 from ..runtime.text.tokenizer import Fragment, Tokenizer
 from ..runtime.text.tool_formats import ToolFormat, with_tools_shown
 from .errors import InvalidRequest
-from .messages import Chat, Submit, TokenizedRequest, pack_ids
+from .message_base import pack_ids
+from .messages import Chat, Submit, TokenizedRequest
 
 _MASK = 2**64 - 1
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .grammar_loader import GrammarLoader
-from .messages import Guided, SampledLogprob, Scored, StepPlan, StepResult, TopLogprobs, pack_ids
+from .message_base import TopLogprobs, pack_ids
+from .step_messages import Guided, SampledLogprob, Scored, StepPlan, StepResult
 
 if TYPE_CHECKING:
     from ..runtime.executor import Executor

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from ..constrained.spec import Unenforced
 from ..runtime.text.detokenizer import Detokenizer, StopMatcher
 from ..runtime.text.tokenizer import Tokenizer
-from .messages import Alternative, Finish, Submit, TextChunk, TokenChunk, TokenLogprob, ToolCallPiece, TopLogprobs
+from .message_base import TopLogprobs
+from .messages import Alternative, Finish, Submit, TextChunk, TokenChunk, TokenLogprob, ToolCallPiece
 from .prompt_encoding import Sequence
 from .tool_calling import CallOutput
 

@@ -17,7 +17,9 @@ from msgspec.structs import replace
 from .child import Child, run_child
 from .grammar_loader import GrammarLoader
 from .logs import start_logging
-from .messages import ConfigureWorker, Message, ModelInfo, PrepareGrammar, Shutdown, StepPlan, ToWorker
+from .message_base import Message
+from .messages import ConfigureWorker, ModelInfo, Shutdown, ToWorker
+from .step_messages import PrepareGrammar, StepPlan
 from .steps import Steps
 from .wire import WORKER, Inbox, Outbox
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..messages import Finish, Guided, SampledLogprob, Scored, StepResult, unpack_ids
+from ..message_base import unpack_ids
+from ..messages import Finish
+from ..step_messages import Guided, SampledLogprob, Scored, StepResult
 from .request import Request
 
 NOT_FINITE = -2  # a count in StepResult

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...radix.sharing import shared_runs
-from ..messages import OpenRow, SharedSlots, SlotWrite, StepPlan, pack_ids
+from ..message_base import pack_ids
+from ..step_messages import OpenRow, SharedSlots, SlotWrite, StepPlan
 from .request import Request
 
 

@@ -7,23 +7,22 @@ import time
 from ...radix.prefix_cache import PrefixCache
 from ..child import Child
 from ..logs import start_logging
+from ..message_base import Message
 from ..messages import (
     Abort,
     ConfigureScheduler,
     FlushCall,
     Flushed,
-    GrammarReady,
-    Message,
     Shutdown,
     Stats,
     StatsCall,
-    StepResult,
     StopMatched,
     TokenBatch,
     TokenChunk,
     TokenizedRequest,
     ToScheduler,
 )
+from ..step_messages import GrammarReady, StepResult
 from ..wire import Inbox, Outbox
 from .scheduler import Scheduler
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...radix.prefix_cache import Lease
-from ..messages import Effort, Finish, SampledLogprob, TokenChunk, TokenizedRequest, TopLogprobs, unpack_ids
+from ..message_base import TopLogprobs, unpack_ids
+from ..messages import Effort, Finish, TokenChunk, TokenizedRequest
+from ..step_messages import SampledLogprob
 from .drafts import Drafting
 
 SAMPLE_DELAY = 8

@@ -11,15 +11,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from ...radix.prefix_cache import PrefixCache
-from ..messages import (
-    Finish,
-    GrammarReady,
-    PrepareGrammar,
-    StepPlan,
-    StepResult,
-    TokenChunk,
-    TokenizedRequest,
-)
+from ..messages import Finish, TokenChunk, TokenizedRequest
+from ..step_messages import GrammarReady, PrepareGrammar, StepPlan, StepResult
 from .drafts import Drafter
 from .gains import Gain, gains
 from .grammars import GrammarDesk

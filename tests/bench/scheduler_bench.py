@@ -11,8 +11,10 @@ import time
 import msgspec
 import numpy as np
 
-from sapwood.managers.messages import Sampling, StepPlan, StepResult, TokenBatch, TokenizedRequest, pack_ids
+from sapwood.managers.message_base import Sampling, pack_ids
+from sapwood.managers.messages import TokenBatch, TokenizedRequest
 from sapwood.managers.scheduler.scheduler import Scheduler
+from sapwood.managers.step_messages import StepPlan, StepResult
 from sapwood.radix.prefix_cache import PrefixCache
 
 RUNNING = 64

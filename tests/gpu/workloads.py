@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sapwood.managers.messages import Sampling, StepResult, TokenizedRequest, pack_ids
+from sapwood.managers.message_base import Sampling, pack_ids
+from sapwood.managers.messages import TokenizedRequest
 from sapwood.managers.scheduler.scheduler import Scheduler
+from sapwood.managers.step_messages import StepResult
 from sapwood.managers.steps import Steps
 from sapwood.radix.prefix_cache import PrefixCache
 from sapwood.runtime.executor import Executor

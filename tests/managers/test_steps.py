@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sapwood.managers.messages import StepPlan, StepResult, unpack_ids
+from sapwood.managers.message_base import unpack_ids
+from sapwood.managers.step_messages import StepPlan, StepResult
 from sapwood.managers.steps import Steps
 from sapwood.runtime.launched import Launched, known
 from sapwood.runtime.step import StepOutput

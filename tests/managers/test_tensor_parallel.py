@@ -21,7 +21,9 @@ from sapwood.constrained.spec import Compiled
 from sapwood.managers import worker
 from sapwood.managers.child import RANK_LOST, Child
 from sapwood.managers.errors import ConfigError, EngineDead
-from sapwood.managers.messages import OpenRow, Sampling, Shutdown, StepPlan, ToWorker, pack_ids
+from sapwood.managers.message_base import Sampling, pack_ids
+from sapwood.managers.messages import Shutdown, ToWorker
+from sapwood.managers.step_messages import OpenRow, StepPlan
 from sapwood.managers.supervisor import Supervisor
 from sapwood.managers.wire import Inbox, Link
 from sapwood.runtime.errors import ModelError

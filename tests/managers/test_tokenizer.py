@@ -16,6 +16,7 @@ import pytest
 import tokenizers
 
 from sapwood.managers import tokenizer
+from sapwood.managers.message_base import TopLogprobs, unpack_ids
 from sapwood.managers.messages import (
     Abort,
     ConfigureTokenizer,
@@ -32,9 +33,7 @@ from sapwood.managers.messages import (
     TokenBatch,
     TokenChunk,
     TokenizedRequest,
-    TopLogprobs,
     ToScheduler,
-    unpack_ids,
 )
 from sapwood.managers.params import GenerateRequest, to_submit
 from sapwood.managers.prompt_encoding import PromptEncoder, encoding_work, sample_seed

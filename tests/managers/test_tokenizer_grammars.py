@@ -17,6 +17,7 @@ import tokenizers
 from sapwood.constrained.spec import Compiled, Unenforced
 from sapwood.managers import constraints, grammar_pool, tokenizer
 from sapwood.managers.grammar_service import GrammarService
+from sapwood.managers.message_base import unpack_ids
 from sapwood.managers.messages import (
     Abort,
     Effort,
@@ -30,7 +31,6 @@ from sapwood.managers.messages import (
     TokenBatch,
     TokenChunk,
     TokenizedRequest,
-    unpack_ids,
 )
 
 FAKE = Path(__file__).parent / "fakes" / "fake_compiler.py"

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.managers import messages, wire
-from sapwood.managers.messages import Abort, Limits, Shutdown, ToTokenizer, ToWorker, pack_ids, unpack_ids
+from sapwood.managers.message_base import Message, pack_ids, unpack_ids
+from sapwood.managers.messages import Abort, Limits, Shutdown, ToTokenizer, ToWorker
 from sapwood.managers.wire import AsyncInbox, Inbox, Link, Outbox
 
 
@@ -125,7 +126,7 @@ def sample_of(annotation: Any) -> Any:
 @pytest.mark.parametrize("kind", every_message())
 def test_every_message_survives_the_trip(kind: type) -> None:
     message = sample_of(kind)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=messages.Message | kind) == message
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=Message | kind) == message
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)))

@@ -5,6 +5,7 @@ import os
 from typing import Any, Literal
 
 from sapwood.managers.child import Child, run_child
+from sapwood.managers.message_base import TopLogprobs, unpack_ids
 from sapwood.managers.messages import (
     Abort,
     ConfigureScheduler,
@@ -18,9 +19,7 @@ from sapwood.managers.messages import (
     TokenBatch,
     TokenChunk,
     TokenizedRequest,
-    TopLogprobs,
     ToScheduler,
-    unpack_ids,
 )
 from sapwood.managers.wire import Inbox, Outbox
 

@@ -8,17 +8,10 @@ from dataclasses import dataclass, field
 from fake_worker import FakeWorker
 
 from sapwood.constrained.spec import Compiled
-from sapwood.managers.messages import (
-    Effort,
-    Finish,
-    GrammarReady,
-    Sampling,
-    StepPlan,
-    TokenChunk,
-    TokenizedRequest,
-    pack_ids,
-)
+from sapwood.managers.message_base import Sampling, pack_ids
+from sapwood.managers.messages import Effort, Finish, TokenChunk, TokenizedRequest
 from sapwood.managers.scheduler.scheduler import Scheduler
+from sapwood.managers.step_messages import GrammarReady, StepPlan
 from sapwood.radix.prefix_cache import PrefixCache
 
 

@@ -7,7 +7,8 @@ import pytest
 from fake_worker import completion
 from harness import Harness
 
-from sapwood.managers.messages import Sampling, TokenizedRequest, pack_ids
+from sapwood.managers.message_base import Sampling, pack_ids
+from sapwood.managers.messages import TokenizedRequest
 from sapwood.managers.scheduler.drafts import (
     FIRST_DRAFT,
     FIRST_RATE,

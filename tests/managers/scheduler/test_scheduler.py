@@ -13,8 +13,9 @@ from harness import Harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.managers.messages import StepResult, pack_ids
+from sapwood.managers.message_base import pack_ids
 from sapwood.managers.scheduler.queue import MAX_BYPASSED
+from sapwood.managers.step_messages import StepResult
 
 
 def numbers(seed: int, count: int) -> list[int]:
