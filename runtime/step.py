@@ -86,7 +86,7 @@ class RowGuide(Protocol):
 
 
 class Step(Protocol):
-    """One step of B entries, executed in the order of the attributes; `managers.step_messages.StepPlan` says it in full.
+    """One step of B entries, done in the order of the attributes; `managers.step_messages.StepPlan` says it in full.
 
     rows, starts, lengths: packed [B]. token_ids, slots: packed [sum(lengths)]; a token id of -1 stands for what the
     row sampled last. sample: one byte for each entry. drafts: packed [B], how many of the entry's last tokens are

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+from jsonschema.validators import validator_for
 
 from sapwood import Engine
 from sapwood.managers.errors import InvalidRequest
@@ -34,7 +35,7 @@ def schemas_of(folder: Path, count: int) -> list[dict[str, Any]]:
 
 def fault(schema: Any, text: str) -> str:
     """Why a finished document is not valid; "" where it is."""
-    validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    validator = validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         document = json.loads(text)
         validator(schema, format_checker=validator.FORMAT_CHECKER).validate(document)

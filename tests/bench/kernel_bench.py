@@ -16,11 +16,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from sapwood.runtime.attention.base import SharedPrefix
 from sapwood.runtime.kernels import native
 from sapwood.runtime.kernels.decoder import NativeDecoder
 from sapwood.runtime.kernels.loading import load_weights
 from sapwood.runtime.kv_pool import KVPool
-from sapwood.runtime.runner import ModelStep, SharedPrefix
+from sapwood.runtime.runner import ModelStep
 from sapwood.runtime.weights import hub
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)

@@ -27,8 +27,9 @@ def chunk(submit: Submit, index: int, text: str = "", **more: Any) -> TextChunk:
 
 def as_generated(constraint: Constraint | None) -> Constraint | None:
     """With the default that completions have, and documents that are only looked at have not."""
-    closes = constraint is not None and constraint.kind == "json_schema"
-    return replace(constraint, extra_properties=False) if closes else constraint
+    if constraint is None or constraint.kind != "json_schema":
+        return constraint
+    return replace(constraint, extra_properties=False)
 
 
 def named(**more: Any) -> dict[str, Any]:

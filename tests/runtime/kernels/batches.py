@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sapwood.runtime.runner import ModelStep, SharedPrefix
+from sapwood.runtime.attention.base import SharedPrefix
+from sapwood.runtime.runner import ModelStep
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import torch
 from batches import Part, Tokens, plain_attention, step_of
 from tiny_model import TinyModel
 
+from sapwood.runtime.attention.base import SharedPrefix
 from sapwood.runtime.errors import UnsupportedModel
 from sapwood.runtime.kernels.decoder import NativeDecoder
 from sapwood.runtime.kernels.native import Library
-from sapwood.runtime.runner import ModelStep, SharedPrefix
+from sapwood.runtime.runner import ModelStep
 
 Tiny = Callable[..., TinyModel]
 SLOTS = 4096
