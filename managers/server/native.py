@@ -61,7 +61,7 @@ class Call(msgspec.Struct, frozen=True):
 class Choice(msgspec.Struct, frozen=True):
     """One sample, whole or (in a stream) what is new of it. matched_stop: the stop string or token id that ended it.
 
-    effort: what the sample took, once it has ended (null where a stop string ended it). relaxed: what the constraint
+    effort: what the sample took, once it has ended. relaxed: what the constraint
     names but does not enforce, said with the first of the sample of index 0.
     """
 

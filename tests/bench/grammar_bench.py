@@ -24,13 +24,13 @@ SECONDS = 3.0
 
 
 async def pieces(session: aiohttp.ClientSession, url: str, **body: Any) -> AsyncGenerator[int]:
-    """The HTTP status, then a 1 for every event with text."""
+    """The HTTP status, then the number of tokens in every event."""
     body = {"prompt": PROMPT, "stream": True, "temperature": 0, **body}
     async with session.post(f"{url}/generate", json=body) as answer:
         yield answer.status
         async for line in answer.content:
             if line.startswith(b"data: {"):
-                yield 1
+                yield sum(len(choice["token_ids"]) for choice in json.loads(line[6:]).get("choices", []))
 
 
 async def first_token(session: aiohttp.ClientSession, url: str, **body: Any) -> tuple[float, int]:
@@ -70,13 +70,24 @@ async def stream_rate(session: aiohttp.ClientSession, url: str, schemas: list[An
 
     async def run() -> None:
         nonlocal tokens
-        async for piece in pieces(session, url, max_tokens=100_000, ignore_eos=True):
-            tokens += piece == 1
+        stream = pieces(session, url, max_tokens=100_000, ignore_eos=True)
+        await anext(stream)
+        async for count in stream:
+            tokens += count
 
-    async def rate(seconds: float) -> float:
+    async def rate(kind: str) -> float:
+        """Of streams that are new each time: the longer a text, the slower."""
+        running = [asyncio.create_task(run()) for _ in range(STREAMS)]
+        await asyncio.sleep(0.5)
+        arriving = asyncio.create_task(arrivals(constrained=kind == "schemas") if kind != "alone" else asyncio.sleep(0))
         before = tokens
-        await asyncio.sleep(seconds)
-        return (tokens - before) / seconds
+        await asyncio.sleep(SECONDS)
+        gained = tokens - before
+        await arriving
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        return gained / SECONDS
 
     async def arrivals(constrained: bool) -> None:
         async def one(i: int) -> None:
@@ -86,20 +97,11 @@ async def stream_rate(session: aiohttp.ClientSession, url: str, schemas: list[An
 
         await asyncio.gather(*map(one, range(ARRIVALS)))
 
-    running = [asyncio.create_task(run()) for _ in range(STREAMS)]
-    await asyncio.sleep(1)
     beside_nothing, beside_plain = [], []
     for _ in range(3):
-        alone = await rate(SECONDS)
-        rates = []
-        for constrained in (False, True):
-            arriving = asyncio.create_task(arrivals(constrained))
-            rates.append(await rate(SECONDS))
-            await arriving
-        beside_nothing.append(rates[1] / alone)
-        beside_plain.append(rates[1] / rates[0])
-    for task in running:
-        task.cancel()
+        alone, plain, constrained = [await rate(kind) for kind in ("alone", "plain", "schemas")]
+        beside_nothing.append(constrained / alone)
+        beside_plain.append(constrained / plain)
     print(
         f"{STREAMS} streams, while {ARRIVALS} requests with new schemas arrive in {SECONDS:g} s, run at "
         f"{statistics.median(beside_nothing):.2f} of their rate alone, and at {statistics.median(beside_plain):.2f} of "
