@@ -152,7 +152,7 @@ class Scheduler:
         self._closed_rows = []
         self._in_flight.append((step, entries))
         self.counters.steps += 1
-        self.counters.computed_tokens += sum(entry.count for entry in entries)
+        self.counters.computed_tokens += builder.tokens
         return plan
 
     def _depth(self) -> int:
