@@ -25,6 +25,13 @@ __attribute__((always_inline)) inline void for_each(Use&& use) {
   }
 }
 
+// Weights that are read once come from memory, whose latency this hides better than the machine's own guessing does.
+constexpr int64_t kFetchAhead = 2560;  // bytes
+template <int BYTES>
+inline void fetch_ahead(const uint8_t* block) {
+  for (int64_t line = 0; line < BYTES; line += 64) prefetch(block + kFetchAhead + line);
+}
+
 // --- few rows: weights are dequantized in registers --------------------------------------------------------------
 
 // MR rows by the COUNT vectors FIRST, FIRST + STEP, … of a column block -> c[row * 32 + column].
@@ -47,7 +54,7 @@ __attribute__((noinline)) void direct_tile(const float* x, int64_t ldx, const ui
         for_each<COUNT>([&](auto i) { scales[i] = Code<L>::template scale<FIRST + i * STEP>(block, super); });
         const uint8_t* codes = block + L::kHeaderBytes;
         const int64_t base = at + sub * L::kSubK;
-        prefetch(block + 8 * L::kSubBytes);
+        fetch_ahead<L::kSubBytes>(block);
         for (int64_t i = 0; i < L::kSubK; ++i) {
           F w[COUNT];
           for_each<COUNT>([&](auto j) {
@@ -62,6 +69,7 @@ __attribute__((noinline)) void direct_tile(const float* x, int64_t ldx, const ui
   } else {
     for (int64_t at = 0; at < k; ++at) {
       F w[COUNT];
+      if constexpr (L::kStep >= 64) fetch_ahead<L::kStep>(block);
       for_each<COUNT>([&](auto j) { w[j] = Code<L>::template code<FIRST + j * STEP>(block); });
       step(w, at);
       block += L::kStep;
@@ -166,6 +174,7 @@ __attribute__((noinline)) void tile(const float* x, int64_t ldx, Rows w, int64_t
   } else {
     for_each<MR>([&](auto m) { for_each<VECTORS>([&](auto i) { acc[m][i] = load(c + m * ldc + i * kLanes); }); });
   }
+#pragma GCC unroll 8
   for (int64_t k = 0; k < count; ++k) {
     if constexpr (MR < VECTORS) {
       F inputs[MR];

@@ -28,11 +28,12 @@ class PackedMatrix:
 
 
 class Packer:
-    """Packs matrices with a library's workspace."""
+    """Packs matrices with a library's workspace. Those of one packer share large pieces of memory."""
 
     def __init__(self, library: Library, workspace: Workspace) -> None:
         self._library = library
         self._workspace = workspace
+        self._memory = _Memory()
 
     def pack(self, type_name: str, raw: np.ndarray, k: int, order: np.ndarray | None = None) -> PackedMatrix:
         """raw: the stored rows' bytes, uint8 [n * row bytes]. order [n]: which stored row comes where; None as stored.
@@ -48,7 +49,7 @@ class Packer:
         numbers = np.arange(n, dtype=np.uint64) if order is None else np.asarray(order).astype(np.uint64)
         if numbers.shape != (n,) or (n and numbers.max() >= n):
             raise ValueError(f"the order of {n} rows must name {n} of them")
-        out = aligned_bytes(self._library.packed_bytes(type_name, n, k))
+        out = self._memory.take(self._library.packed_bytes(type_name, n, k))
         self._workspace.pack(type_name, n, k, np.uint64(address(raw)) + numbers * np.uint64(row_bytes), out)
         return PackedMatrix(type_name, n, k, out)
 
@@ -58,8 +59,22 @@ def unpaired_order(rows: int, heads: int) -> np.ndarray:
     return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
 
 
-def aligned_bytes(size: int) -> np.ndarray:
-    """Uninitialized bytes at a multiple of a cache line, with some to spare behind them."""
-    raw = np.empty(size + ALIGN_BYTES + SPARE_BYTES, np.uint8)
-    start = -address(raw) % ALIGN_BYTES
-    return raw[start : start + size]
+class _Memory:
+    """Hands out uninitialized bytes that begin at a cache line and may be read somewhat past their end.
+
+    They come from large pieces, which numpy asks the system to hold in huge pages: a step reads all of the weights, and
+    with small pages it would wait for the addresses as well.
+    """
+
+    PIECE_BYTES = 32 << 20
+
+    def __init__(self) -> None:
+        self._piece = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> np.ndarray:
+        start = -address(self._piece) % ALIGN_BYTES
+        if self._piece.size < start + size + SPARE_BYTES:
+            self._piece = np.empty(max(size + ALIGN_BYTES + SPARE_BYTES, self.PIECE_BYTES), np.uint8)
+            start = -address(self._piece) % ALIGN_BYTES
+        taken, self._piece = self._piece[start : start + size], self._piece[start + size + SPARE_BYTES :]
+        return taken

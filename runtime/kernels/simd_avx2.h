@@ -15,7 +15,7 @@ using I = __m256i;
 constexpr int kLanes = 8;
 constexpr int kTileVectors = 2;  // vectors of columns in a register tile
 constexpr int kTileRows = 6;     // 6 x 2 accumulators, 2 weights and 1 input leave one of 16 registers
-constexpr int kDirectRows = 2;   // up to here weights are dequantized in registers
+constexpr int kDirectRows = 4;   // up to here weights are dequantized in registers
 constexpr const char* kName = "avx2";
 
 inline F load(const float* p) { return _mm256_loadu_ps(p); }
