@@ -141,7 +141,8 @@ void merge_rows(const RowStates& total, const RowStates& part, int64_t rows, int
 // Fetches the keys, or values, that will be wanted next: parts [part, part + some) of `parts`.
 template <class T>
 void fetch_part(const void* pool, const UpcomingKeys& next, int64_t part, int64_t some, int64_t parts,
-                const AttentionTile& t) {
+                const AttentionTile& t, int64_t rows) {
+  if (rows <= kWideRows) return;  // there is too little to do meanwhile: the machine's own fetching does as well
   const int64_t count = next.count < kKeyBlock ? next.count : kKeyBlock;
   const int64_t end = part + some < parts ? part + some : parts;
   for (int64_t j = count * part / parts; j < count * end / parts; ++j) {
@@ -172,14 +173,15 @@ void attend_block_of(const AttentionTile& t, int64_t block, const UpcomingKeys& 
     // What comes next is fetched little by little, between one product and the next, or all would wait for it.
     const int64_t vectors = rows <= kWideRows ? kWideVectors : kTileVectors;
     for (int64_t v = 0; v < key_vectors; v += vectors) {
-      fetch_part<T>(next.keys, next, part * key_vectors + v, vectors, parts * key_vectors, t);
+      fetch_part<T>(next.keys, next, part * key_vectors + v, vectors, parts * key_vectors, t, rows);
       products(rows, t.queries + row * dim, dim, PanelRows{t.scratch.keys, dim * kTileColumns}.moved(v),
-               key_vectors - v < vectors ? key_vectors - v : vectors, dim, t.scratch.scores + v * kLanes, kKeyBlock, true);
+               key_vectors - v < vectors ? key_vectors - v : vectors, dim, t.scratch.scores + v * kLanes, kKeyBlock,
+               true);
     }
     soften(t, row, rows, start, width);
     const int64_t value_vectors = dim / kLanes;
     for (int64_t v = 0; v < value_vectors; v += vectors) {
-      fetch_part<T>(next.values, next, part * value_vectors + v, vectors, parts * value_vectors, t);
+      fetch_part<T>(next.values, next, part * value_vectors + v, vectors, parts * value_vectors, t, rows);
       products(rows, t.scratch.scores, kKeyBlock, ScatteredRows{value_rows, 0}.moved(v),
                value_vectors - v < vectors ? value_vectors - v : vectors, count, t.part.row(row).values + v * kLanes,
                t.part.stride, false);

@@ -114,7 +114,8 @@ inline void transpose8(Load8 row, float* out, int64_t stride) {
   }
 }
 
-inline void prefetch(const void* p) { __builtin_prefetch(p); }
-inline void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }
+// Not __builtin_prefetch: GCC takes a function that does nothing else for one without effect, and drops its calls.
+inline void prefetch(const void* p) { asm volatile("prfm pldl1keep, [%0]" : : "r"(p)); }
+inline void prefetch_far(const void* p) { asm volatile("prfm pldl2keep, [%0]" : : "r"(p)); }
 
 }  // namespace
