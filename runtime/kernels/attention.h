@@ -139,16 +139,10 @@ void merge_rows(const RowStates& total, const RowStates& part, int64_t rows, int
 }
 
 // Fetches the keys, or values, that will be wanted next: parts [part, part + some) of `parts`.
-template <class T>
-void fetch_part(const void* pool, const UpcomingKeys& next, int64_t part, int64_t some, int64_t parts,
-                const AttentionTile& t, int64_t rows) {
-  if (rows <= kWideRows) return;  // there is too little to do meanwhile: the machine's own fetching does as well
-  const int64_t count = next.count < kKeyBlock ? next.count : kKeyBlock;
+inline void fetch_part(const char* pool, const UpcomingKeys& next, int64_t part, int64_t some, int64_t parts) {
   const int64_t end = part + some < parts ? part + some : parts;
-  for (int64_t j = count * part / parts; j < count * end / parts; ++j) {
-    const char* row = reinterpret_cast<const char*>(static_cast<const T*>(pool) + next.slots[j] * t.slot_stride);
-    for (int64_t byte = 0; byte < t.dim * static_cast<int64_t>(sizeof(T)); byte += 64) prefetch_far(row + byte);
-  }
+  for (int64_t j = next.count * part / parts; j < next.count * end / parts; ++j)
+    for (int64_t byte = 0; byte < next.bytes; byte += 64) prefetch_far(pool + next.slots[j] * next.stride + byte);
 }
 
 // One block of keys goes into the states of the rows that see any of it: a few rows at a time, so that all that they
@@ -173,7 +167,7 @@ void attend_block_of(const AttentionTile& t, int64_t block, const UpcomingKeys& 
     // What comes next is fetched little by little, between one product and the next, or all would wait for it.
     const int64_t vectors = rows <= kWideRows ? kWideVectors : kTileVectors;
     for (int64_t v = 0; v < key_vectors; v += vectors) {
-      fetch_part<T>(next.keys, next, part * key_vectors + v, vectors, parts * key_vectors, t, rows);
+      fetch_part(next.keys, next, part * key_vectors + v, vectors, parts * key_vectors);
       products(rows, t.queries + row * dim, dim, PanelRows{t.scratch.keys, dim * kTileColumns}.moved(v),
                key_vectors - v < vectors ? key_vectors - v : vectors, dim, t.scratch.scores + v * kLanes, kKeyBlock,
                true);
@@ -181,7 +175,7 @@ void attend_block_of(const AttentionTile& t, int64_t block, const UpcomingKeys& 
     soften(t, row, rows, start, width);
     const int64_t value_vectors = dim / kLanes;
     for (int64_t v = 0; v < value_vectors; v += vectors) {
-      fetch_part<T>(next.values, next, part * value_vectors + v, vectors, parts * value_vectors, t, rows);
+      fetch_part(next.values, next, part * value_vectors + v, vectors, parts * value_vectors);
       products(rows, t.scratch.scores, kKeyBlock, ScatteredRows{value_rows, 0}.moved(v),
                value_vectors - v < vectors ? value_vectors - v : vectors, count, t.part.row(row).values + v * kLanes,
                t.part.stride, false);

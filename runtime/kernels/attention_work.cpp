@@ -24,9 +24,27 @@ RowStates split_states(SwWorkspace& workspace, const SwModel& model, const OwnIt
   return {workspace.partials.reserve(0) + row * state_stride(model), state_stride(model)};
 }
 
-const void* moved(const SwModel& model, const void* pool, int32_t kv_head) {
-  const int64_t size = model.kv_type == SW_F32 ? sizeof(float) : sizeof(uint16_t);
-  return static_cast<const char*>(pool) + static_cast<int64_t>(kv_head) * model.head_dim * size;
+// Bytes that so many heads take of a slot.
+int64_t head_bytes(const SwModel& model, int64_t kv_heads) {
+  return kv_heads * model.head_dim * static_cast<int64_t>(model.kv_type == SW_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+const char* moved(const SwModel& model, const void* pool, int32_t kv_head) {
+  return static_cast<const char*>(pool) + head_bytes(model, kv_head);
+}
+
+// Of a block of keys that begins with `slots`, what shall be fetched in turn `turn` of `turns`: some of the slots, and
+// of those all heads that are wanted, which lie side by side.
+UpcomingKeys upcoming(const AttentionCall& call, const int32_t* slots, int64_t keys, int32_t kv_head, int32_t kv_heads,
+                      int32_t turn, int32_t turns) {
+  const int64_t count = std::max<int64_t>(0, std::min<int64_t>(keys, kKeyBlock));
+  const int64_t first = count * turn / turns;
+  return {slots + first,
+          count * (turn + 1) / turns - first,
+          moved(call.model, call.layer.keys, kv_head),
+          moved(call.model, call.layer.values, kv_head),
+          head_bytes(call.model, call.model.kv_heads),
+          head_bytes(call.model, kv_heads)};
 }
 
 // A tile without rows yet, which will use the scratch's rows from `row` on.
@@ -107,7 +125,7 @@ class OwnWork {
         const AttentionTile& tile = scratch_.tiles[h];
         if (item_.segment < 0 && block % kSegmentBlocks == 0 && block > 0)
           kernels()->merge_rows(tile.total, tile.part, rows_, tile.dim);
-        kernels()->attend_block(tile, block, next_keys(tile, h, block + 1));
+        kernels()->attend_block(tile, block, next_keys(h, block + 1));
       }
     for (int32_t h = 0; h < item_.kv_heads; ++h) finish(h);
   }
@@ -154,12 +172,16 @@ class OwnWork {
     return item_.segment < 0 || segment() == 0;
   }
 
-  UpcomingKeys next_keys(const AttentionTile& tile, int32_t h, int64_t block) const {
-    if (block < last_block_) return {tile.slots + block * kKeyBlock, keys_ - block * kKeyBlock, tile.keys, tile.values};
-    if (ahead_.item == nullptr || h >= ahead_.item->kv_heads) return {nullptr, 0, nullptr, nullptr};
-    const int32_t kv_head = ahead_.item->kv_head + h;
-    return {ahead_.slots + ahead_.block * kKeyBlock, ahead_.keys - ahead_.block * kKeyBlock,
-            moved(call_.model, call_.layer.keys, kv_head), moved(call_.model, call_.layer.values, kv_head)};
+  UpcomingKeys next_keys(int32_t h, int64_t block) const {
+    const int32_t heads = item_.kv_heads;
+    if (block < last_block_) {
+      const int64_t begin = block * kKeyBlock;
+      return upcoming(call_, scratch_.tiles[h].slots + begin, keys_ - begin, item_.kv_head, heads, h, heads);
+    }
+    if (ahead_.item == nullptr) return {};
+    const int64_t begin = ahead_.block * kKeyBlock;
+    return upcoming(call_, ahead_.slots + begin, ahead_.keys - begin, ahead_.item->kv_head, ahead_.item->kv_heads, h,
+                    heads);
   }
 
   void finish(int32_t h) {
@@ -229,7 +251,8 @@ void run_group_item(SwWorkspace& workspace, const AttentionCall& call, const Gro
     for (int32_t h = 0; h < item.kv_heads; ++h) {
       const AttentionTile& tile = scratch.tiles[h];
       const int64_t next = (block + 1) * kKeyBlock;
-      kernels()->attend_block(tile, block, {tile.slots + next, keys - next, tile.keys, tile.values});
+      kernels()->attend_block(
+          tile, block, upcoming(call, tile.slots + next, keys - next, item.kv_head, item.kv_heads, h, item.kv_heads));
     }
 }
 

@@ -48,12 +48,14 @@ struct AttentionTile {
   AttentionScratch scratch;
 };
 
-// Keys and values that will be wanted soon, to be fetched between the products: as in a tile, from `slots` on.
+// Keys and values that will be wanted soon, to be fetched between the products: `bytes` from the beginnings of so many
+// slots on, which lie `stride` bytes apart.
 struct UpcomingKeys {
   const int32_t* slots;
   int64_t count;
-  const void* keys;
-  const void* values;
+  const char* keys;
+  const char* values;
+  int64_t stride, bytes;
 };
 
 struct Kernels {
