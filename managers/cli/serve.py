@@ -7,7 +7,7 @@ import asyncio
 import time
 from importlib.metadata import version
 
-from ..front import Front, FrontInfo
+from ..front import Front
 from ..logs import start_logging
 from ..server.run import Server, address_of, bind
 from ..server.state import ServerState
@@ -25,12 +25,13 @@ def serve(arguments: argparse.Namespace, began: float) -> int:
 
         def announce(state: ServerState) -> None:
             total = time.perf_counter() - began
-            print(_announcement(url, state.model_name, state.front.info, imports, total), flush=True)
+            print(_announcement(url, state.model_name, state.front, imports, total), flush=True)
 
         return asyncio.run(Server(Front(config), config.model, listener, announce).run())
 
 
-def _announcement(url: str, name: str, info: FrontInfo, imports: float, total: float) -> str:
+def _announcement(url: str, name: str, front: Front, imports: float, total: float) -> str:
+    info, workers = front.info, front.config.tp
     model = info.model
     spent = {"imports": imports, **{part: seconds for part, seconds in info.timings.items() if part != "total"}}
     pool_gib = model.kv_bytes / 2**30
@@ -40,7 +41,8 @@ def _announcement(url: str, name: str, info: FrontInfo, imports: float, total: f
         (
             f"Sapwood {version('sapwood')} serves {name} at {url}",
             f"  model    {model.architecture}, {model.parameters / 1e6:,.0f}M parameters, {model.dtype}, "
-            f"{model.attention_backend} attention, {model.threads} threads",
+            f"{model.attention_backend} attention, {model.threads} threads"
+            + (f" in each of {workers} workers" if workers > 1 else ""),
             f"  KV pool  {model.total_slots:,} tokens, up to {pool}; context {info.max_context:,} tokens",
             f"  ready in {total:.1f} s: " + ", ".join(f"{part} {seconds:.2f}" for part, seconds in spent.items()),
             f"  try      curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{message}'",

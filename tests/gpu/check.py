@@ -14,6 +14,7 @@ import asyncio
 import importlib.util
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -72,13 +73,19 @@ def server(place: Place, model: str | None, scale: float) -> dict[str, Any]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            first = process.stdout.readline()
-            url = first.split()[-1]
-            results = asyncio.run(_load(url, scale))
+            said = ""
+            for line in process.stdout:  # what is being loaded, where it serves, what computes, and at last that it is
+                said += line
+                if "ready in" in line:
+                    break
+            found = re.search(r"^Sapwood .* at (http://\S+)", said, re.MULTILINE)
+            if found is None:
+                return {"ok": False, "said": said}
+            results = asyncio.run(_load(found[1], scale))
         finally:
             process.terminate()
             process.wait(20)
-    return {"announced": first.strip(), "workloads": results, "ok": True}
+    return {"announced": said.splitlines(), "workloads": results, "ok": True}
 
 
 async def _load(url: str, scale: float) -> dict[str, Any]:

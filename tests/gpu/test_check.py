@@ -13,16 +13,18 @@ import torch
 CHECK = Path(__file__).with_name("check.py")
 
 
-def test_a_rehearsal_fills_every_section(tmp_path: Path) -> None:
+def test_a_rehearsal_fills_every_section(tmp_path: Path, smollm2_path: Path) -> None:
     output = tmp_path / "report.json"
-    command = [sys.executable, str(CHECK), str(output), "--rehearse", "--scale", "0.05"]
+    command = [sys.executable, str(CHECK), str(output), "--rehearse", "--scale", "0.05", "--model", str(smollm2_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(output.read_text(encoding="utf-8"))
     assert report["machine"]["copy_gbs"] > 0
     for name in ("attention_128", "attention_64", "graphs", "graphs_and_flight", "deterministic", "llama_8b"):
         assert report[name]["ok"] is True, report[name]
-    assert report["server"] == {"skipped": "no --model"}
+    assert report["server"]["ok"] is True, report["server"]
+    assert any("http://" in line for line in report["server"]["announced"])
+    assert all(workload["requests"] > 0 for workload in report["server"]["workloads"].values())
     assert {"decode", "gbs", "of_copy"} <= set(report["llama_8b"]["roofline"][0])
     assert report["llama_8b"]["workloads"]["W4"]["cached_share"] > 0.3
 
