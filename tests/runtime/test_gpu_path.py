@@ -237,11 +237,12 @@ def test_ranks_take_the_same_path(checkpoint: Path, in_ranks: Callable[..., Any]
         assert mean_error(found) < 1.5 * alone
 
 
-def fixed_runner(path: Path, monkeypatch: pytest.MonkeyPatch) -> TorchRunner:
+def fixed_runner(path: Path, monkeypatch: pytest.MonkeyPatch, ranks: Ranks = ALONE) -> TorchRunner:
     monkeypatch.setattr(fixed_rows, "ROWS", 8)
-    model = load_model(path, torch.float16)
-    pool = KVPool(model.config, SLOTS, torch.float16)
-    attention = FlashInferAttention(model.config, pool, torch.float16, invariant=True)
+    model = load_model(path, torch.float16, ranks=ranks)
+    own = model.shard.config
+    pool = KVPool(own, SLOTS, torch.float16)
+    attention = FlashInferAttention(own, pool, torch.float16, invariant=True)
     return TorchRunner(model, pool, attention, FixedRows(FusedForward(model, attention.kernels)))
 
 
@@ -254,6 +255,30 @@ def test_the_deterministic_mode_gives_what_torch_gives(checkpoint: Path, monkeyp
             assert (hidden.float() - expected).abs().mean() < 0.03
             assert (ours.logits(hidden) - exact.logits(expected)).abs().mean() < 0.1
             assert ours.logits(hidden[:0]).shape == (0, 61)
+
+
+@pytest.mark.usefixtures("fake")
+def test_the_deterministic_mode_of_two_ranks_gives_what_torch_gives(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, in_ranks: Callable[..., Any]
+) -> None:
+    """Each rank sums blocks of rows with the other's, so both must cut them alike."""
+    steps = random_steps(np.random.default_rng(4), 8)
+
+    def computed(ranks: Ranks) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        runner = fixed_runner(checkpoint, monkeypatch, ranks)
+        with torch.inference_mode():
+            hidden = [runner.forward(step) for step in steps]
+            return [(each, runner.logits(each)) for each in hidden]
+
+    exact = plain_runner(checkpoint, torch.float32)
+    first, second = in_ranks(2, computed)
+    with torch.inference_mode():
+        for step, (hidden, logits), (other, none) in zip(steps, first, second, strict=True):
+            expected = exact.forward(step)
+            assert (hidden.float() - expected).abs().mean() < 0.03
+            assert (logits - exact.logits(expected)).abs().mean() < 0.1
+            assert torch.equal(hidden, other)
+            assert not len(none)
 
 
 def depend_on_shapes(fake: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
