@@ -34,16 +34,43 @@ struct Pool<BFloat> {
   static F load_vector(const BFloat* p) { return load_bf16(&p->bits); }
 };
 
-// One block's keys, transposed: keys[tile][dimension][kTileColumns]. Columns past `count` are zero.
-template <class T>
-void load_keys(const T* pool, const int32_t* slots, int64_t count, int64_t slot_stride, int64_t dim, float* keys) {
+// Fetches what will be wanted next, keys and then values, a few lines at a time: memory takes no more at once. Few rows
+// have them fetched while their own keys are transposed, many in the course of their products.
+class Fetcher {
+ public:
+  explicit Fetcher(const UpcomingKeys& next)
+      : next_(next), pool_(next.keys), slots_left_(2 * next.count), lines_(2 * next.count * ((next.bytes + 63) / 64)) {}
+  // In a step of so many.
+  void operator()(int64_t steps) {
+    for (int64_t lines = (lines_ + steps - 1) / steps; lines > 0 && slots_left_ > 0; --lines) {
+      prefetch_far(pool_ + next_.slots[slot_] * next_.stride + byte_);
+      if ((byte_ += 64) < next_.bytes) continue;
+      byte_ = 0, --slots_left_;
+      if (++slot_ == next_.count) slot_ = 0, pool_ = next_.values;
+    }
+  }
+
+ private:
+  const UpcomingKeys& next_;
+  const char* pool_;
+  int64_t slots_left_, slot_ = 0, byte_ = 0;
+  const int64_t lines_;
+};
+
+// One block's keys, transposed: keys[tile][dimension][kTileColumns]. Columns past `count` are zero. `beside` is called
+// between the steps, with how many there are.
+template <class T, class Beside>
+void load_keys(const T* pool, const int32_t* slots, int64_t count, int64_t slot_stride, int64_t dim, float* keys,
+               Beside beside) {
   alignas(64) static const T kZeros[256] = {};
   for (int64_t j = 0; j < count; j += 8) {
     const T* rows[8];
     for (int64_t i = 0; i < 8; ++i) rows[i] = j + i < count ? pool + slots[j + i] * slot_stride : kZeros;
     float* out = keys + j / kTileColumns * dim * kTileColumns + j % kTileColumns;
-    for (int64_t d = 0; d < dim; d += 8)
+    for (int64_t d = 0; d < dim; d += 8) {
+      beside((count + 7) / 8 * (dim / 8));
       transpose8([&](int i) { return Pool<T>::load8(rows[i] + d); }, out + d * kTileColumns, kTileColumns);
+    }
   }
   for (int64_t j = (count + 7) / 8 * 8; j % kTileColumns; j += 8) {
     float* out = keys + j / kTileColumns * dim * kTileColumns + j % kTileColumns;
@@ -138,13 +165,6 @@ void merge_rows(const RowStates& total, const RowStates& part, int64_t rows, int
   }
 }
 
-// Fetches the keys, or values, that will be wanted next: parts [part, part + some) of `parts`.
-inline void fetch_part(const char* pool, const UpcomingKeys& next, int64_t part, int64_t some, int64_t parts) {
-  const int64_t end = part + some < parts ? part + some : parts;
-  for (int64_t j = next.count * part / parts; j < next.count * end / parts; ++j)
-    for (int64_t byte = 0; byte < next.bytes; byte += 64) prefetch_far(pool + next.slots[j] * next.stride + byte);
-}
-
 // One block of keys goes into the states of the rows that see any of it: a few rows at a time, so that all that they
 // work with stays in the first level of cache.
 template <class T>
@@ -158,24 +178,28 @@ void attend_block_of(const AttentionTile& t, int64_t block, const UpcomingKeys& 
   const int64_t width = (count + kBlockColumns - 1) / kBlockColumns * kBlockColumns;
   const int64_t key_vectors = (count + kTileColumns - 1) / kTileColumns * kTileVectors;
   const float* value_rows[kKeyBlock];
-  load_keys(static_cast<const T*>(t.keys), t.slots + start, count, t.slot_stride, dim, t.scratch.keys);
+  Fetcher fetch(next);
+  const bool few = t.rows - row <= kRowsTogether;
+  load_keys(static_cast<const T*>(t.keys), t.slots + start, count, t.slot_stride, dim, t.scratch.keys,
+            [&](int64_t steps) {
+              if (few) fetch(steps);
+            });
   load_values(static_cast<const T*>(t.values), t.slots + start, count, t.slot_stride, dim, t.scratch.values,
               value_rows);
   const int64_t parts = (t.rows - row + kRowsTogether - 1) / kRowsTogether;
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t rows = (t.rows - row + parts - part - 1) / (parts - part);
-    // What comes next is fetched little by little, between one product and the next, or all would wait for it.
-    const int64_t vectors = rows <= kWideRows ? kWideVectors : kTileVectors;
+    const int64_t value_vectors = dim / kLanes, vectors = rows <= kWideRows ? kWideVectors : kTileVectors;
+    const int64_t steps = parts * ((key_vectors + vectors - 1) / vectors + (value_vectors + vectors - 1) / vectors);
     for (int64_t v = 0; v < key_vectors; v += vectors) {
-      fetch_part(next.keys, next, part * key_vectors + v, vectors, parts * key_vectors);
+      fetch(steps);
       products(rows, t.queries + row * dim, dim, PanelRows{t.scratch.keys, dim * kTileColumns}.moved(v),
                key_vectors - v < vectors ? key_vectors - v : vectors, dim, t.scratch.scores + v * kLanes, kKeyBlock,
                true);
     }
     soften(t, row, rows, start, width);
-    const int64_t value_vectors = dim / kLanes;
     for (int64_t v = 0; v < value_vectors; v += vectors) {
-      fetch_part(next.values, next, part * value_vectors + v, vectors, parts * value_vectors);
+      fetch(steps);
       products(rows, t.scratch.scores, kKeyBlock, ScatteredRows{value_rows, 0}.moved(v),
                value_vectors - v < vectors ? value_vectors - v : vectors, count, t.part.row(row).values + v * kLanes,
                t.part.stride, false);

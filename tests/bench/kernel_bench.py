@@ -91,8 +91,9 @@ def bench_products(decoder: NativeDecoder, gflops: float, gbs: float) -> None:
         print(f"{rows:>5} {seconds * 1e3:>8.2f} {did:>8.1f} {did / gflops:>9.0%} {read:>6.1f} {read / gbs:>8.0%}")
 
 
-def bench_steps(decoder: NativeDecoder) -> None:
-    """Whole steps and the attention in them, in all layers."""
+def bench_steps(decoder: NativeDecoder, gflops: float) -> None:
+    """Whole steps and the attention in them, in all layers. The products alone: queries by keys and weights by values,
+    at the rate of the large sgemm; a group does no fewer of them, so it cannot be faster than that."""
     config = decoder.config
 
     def attention(step: ModelStep) -> float:
@@ -110,11 +111,14 @@ def bench_steps(decoder: NativeDecoder) -> None:
         seconds = best(lambda step=step: decoder.forward_with_logits(step))
         print(f"{name:<44} {seconds * 1e3:>8.2f} {attention(step) * 1e3:>10.2f}")
 
-    print(f"\n{'attention of decodes over a shared prefix':<44} {'alone':>8} {'grouped':>10} {'ratio':>6}")
+    title = "attention of decodes over a shared prefix"
+    print(f"\n{title:<44} {'alone':>8} {'grouped':>10} {'ratio':>6} {'products alone':>15} {'ratio':>6}")
     for batch, prefix, tail in ((32, 4000, 24), (16, 1000, 40)):
         alone, grouped = (attention(few_shot(batch, prefix, tail, way)) for way in (False, True))
         name = f"{batch} requests, {prefix} tokens shared"
-        print(f"{name:<44} {alone * 1e3:>8.2f} {grouped * 1e3:>10.2f} {alone / grouped:>6.2f}")
+        products = 4 * config.layers * config.heads * config.head_dim * batch * (prefix + tail) / gflops / 1e9
+        figures = f"{alone * 1e3:>8.2f} {grouped * 1e3:>10.2f} {alone / grouped:>6.2f}"
+        print(f"{name:<44} {figures} {products * 1e3:>15.2f} {alone / products:>6.2f}")
 
 
 def main() -> None:
@@ -134,7 +138,7 @@ def main() -> None:
     gflops, gbs = ceilings()
     print(f"{library.isa}, {options.threads} threads; ceilings: sgemm {gflops:.0f} GFLOP/s, read {gbs:.1f} GB/s")
     bench_products(decoder, gflops, gbs)
-    bench_steps(decoder)
+    bench_steps(decoder, gflops)
     gflops, gbs = ceilings()
     print(f"\nceilings again: sgemm {gflops:.0f} GFLOP/s, read {gbs:.1f} GB/s")
 
