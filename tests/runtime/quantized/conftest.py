@@ -48,7 +48,7 @@ def make_model(one_thread: None) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def saved(make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, Any]]:
-    """A directory in one of FORMATS, and the transformers model with the weights that it stands for. Shared by tests."""
+    """A directory in one of FORMATS, and the transformers model with the weights that it stands for."""
     made: dict[tuple[str, str], tuple[Path, Any]] = {}
 
     def save(name: str, family: str = "llama") -> tuple[Path, Any]:
