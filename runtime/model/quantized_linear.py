@@ -90,13 +90,13 @@ def weight_kernels(scheme: Scheme | None, dtype: torch.dtype, device: torch.devi
     if not kernel:
         return None
     kernels = WeightKernels()
-    reason = why_not(kernel, dtype, torch.cuda.get_device_capability(device)) or _trial(kernel, kernels, device)
+    reason = why_not(kernel, dtype, torch.cuda.get_device_capability(device)) or trial(kernel, kernels, device)
     if reason:
         raise UnsupportedModel(f"weights quantized by {scheme} cannot be computed on this GPU: {reason}")
     return kernels
 
 
-def _trial(kernel: str, kernels: WeightKernels, device: torch.device) -> str:
+def trial(kernel: str, kernels: WeightKernels, device: torch.device) -> str:
     """Why a kernel does not work in this build of torch: a small matrix is tried, one column at a time."""
     n, k = 16, 2 * FEW_ROWS
     drawn = torch.arange(n * k, device=device).square().div(3, rounding_mode="floor").remainder(16).view(n, k)
@@ -174,12 +174,13 @@ class Int4Linear(QuantizedLinear):
         k = groups * self.group
         out = torch.empty(n, k, dtype=torch.bfloat16, device=self.packed.device)
         step = max(1, PASSING_ELEMENTS // (TILE_ROWS * k))
-        for first in range(0, n // TILE_ROWS, step):
-            tiles = nibbles(self.packed[first : first + step]).flatten(2).index_select(2, self.places)
-            values = tiles.unflatten(2, (TILE_ROWS, -1)).transpose(1, 2).reshape(-1, groups, self.group)
-            rows = slice(first * TILE_ROWS, first * TILE_ROWS + len(values))
-            scales, zeros = self.scales_and_zeros[:, rows].float().transpose(0, 1).unsqueeze(3).unbind(2)
-            torch.addcmul(zeros - MIDDLE * scales, values, scales, out=out[rows].unflatten(1, (groups, self.group)))
+        rows = step * TILE_ROWS
+        pieces = zip(self.packed.split(step), self.scales_and_zeros.split(rows, 1), out.split(rows), strict=True)
+        for packed, both, piece in pieces:
+            tiles = nibbles(packed).flatten(2).index_select(2, self.places).unflatten(2, (TILE_ROWS, -1))
+            values = tiles.transpose(1, 2).reshape(-1, groups, self.group)
+            scales, zeros = both.float().transpose(0, 1).unsqueeze(3).unbind(2)
+            torch.addcmul(zeros - MIDDLE * scales, values, scales, out=piece.unflatten(1, (groups, self.group)))
         return out
 
     def tensors(self) -> list[Tensor]:
@@ -232,7 +233,7 @@ class Float8Linear(QuantizedLinear):
         if not len(x):
             return x.new_empty(0, len(self.weight))
         scale = (x.abs().amax(1, keepdim=True).float() / FLOAT8_MAX).clamp(min=LEAST_SCALE)
-        rounded = (x.float() / scale).clamp(-FLOAT8_MAX, FLOAT8_MAX).to(FLOAT8)
+        rounded = (x.float() / scale).clamp(-FLOAT8_MAX, FLOAT8_MAX).to(FLOAT8).contiguous()
         return self.kernels.multiply_float8(rounded, self.weight.t(), scale, self.scales, out_dtype=x.dtype)
 
     def tensors(self) -> list[Tensor]:

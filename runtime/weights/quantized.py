@@ -42,8 +42,11 @@ class Int4Matrix:
 
     def dequantized(self) -> Tensor:
         """float32 [n, k]. The difference is exact and the product rounded once."""
-        groups = self.group_of
-        return (self.values.float() - self.zeros.float()[:, groups]) * self.scales[:, groups]
+        zeros, values = self.zeros.float(), self.values.float()
+        runs = _runs(self.group_of, self.scales.shape[1])
+        if runs is not None:
+            return values.unflatten(1, runs).sub_(zeros.unsqueeze(2)).mul_(self.scales.unsqueeze(2)).flatten(1)
+        return values.sub_(zeros[:, self.group_of]).mul_(self.scales[:, self.group_of])
 
     def part(self, columns: range) -> Int4Matrix:
         """Some consecutive columns of it."""
@@ -64,7 +67,10 @@ class Float8Matrix:
 
     def dequantized(self) -> Tensor:
         """float32 [n, k]; each product is rounded once."""
-        return self.values.float() * self.scales[:, self.scale_of]
+        values, runs = self.values.float(), _runs(self.scale_of, self.scales.shape[1])
+        if runs is not None:
+            return values.unflatten(1, runs).mul_(self.scales.unsqueeze(2)).flatten(1)
+        return values.mul_(self.scales[:, self.scale_of])
 
     def part(self, columns: range) -> Float8Matrix:
         """Some consecutive columns of it."""
@@ -73,6 +79,13 @@ class Float8Matrix:
 
 
 QuantizedMatrix = Int4Matrix | Float8Matrix
+
+
+def _runs(group_of: Tensor, groups: int) -> tuple[int, int] | None:
+    """How many groups of how many columns there are, where each is a run of as many, in order; else None."""
+    size = len(group_of) // groups
+    in_order = torch.arange(groups, device=group_of.device).repeat_interleave(size)
+    return (groups, size) if torch.equal(group_of, in_order) else None
 
 
 def unpacked(scheme: Scheme, tensors: Tensors, rows: range) -> QuantizedMatrix:

@@ -15,6 +15,7 @@ from packers import FORMATS, Tensors, gptq, write
 
 from sapwood.runtime.errors import ModelError, UnsupportedModel
 from sapwood.runtime.executor import load_executor
+from sapwood.runtime.model.linear import Matrix
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.weights.checkpoint import open_checkpoint
 from sapwood.runtime.weights.quantized_checkpoint import PIECE_ELEMENTS, QuantizedCheckpoint
@@ -27,6 +28,11 @@ Q = "model.layers.1.self_attn.q_proj"
 def scores(driver: Any, ids: list[int]) -> np.ndarray:
     driver.open(0, ids, score_start=1)
     return np.array([value for run in driver.prefill(0, ids).scored for value in run.logprobs])
+
+
+def plain(matrix: Matrix) -> torch.Tensor:
+    assert isinstance(matrix, torch.Tensor)
+    return matrix
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -51,8 +57,8 @@ def test_weights_are_exact_and_rounded_once(saved: Saved, name: str) -> None:
     path, model = saved(name)
     for dtype in (torch.float32, torch.bfloat16):
         layer = load_model(path, dtype).layers[0]
-        assert torch.equal(layer.down, model.model.layers[0].mlp.down_proj.weight.to(dtype))
-        assert torch.equal(layer.qkv[128:192], model.model.layers[0].self_attn.k_proj.weight.to(dtype))
+        assert torch.equal(plain(layer.down), model.model.layers[0].mlp.down_proj.weight.to(dtype))
+        assert torch.equal(plain(layer.qkv)[128:192], model.model.layers[0].self_attn.k_proj.weight.to(dtype))
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -71,7 +77,7 @@ def test_matrices_larger_than_a_piece_are_read_whole(make_model: Callable[..., A
     path = write(model, tmp_path / "model", FORMATS["awq"])
     mlp = model.model.layers[0].mlp
     expected = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
-    assert torch.equal(load_model(path, torch.float32).layers[0].gate_up, expected)
+    assert torch.equal(plain(load_model(path, torch.float32).layers[0].gate_up), expected)
 
 
 def test_the_log_says_once_what_the_weights_take(saved: Saved) -> None:
@@ -205,12 +211,14 @@ def test_a_module_that_is_said_to_be_plain_must_be(make_model: Callable[..., Any
 def test_what_is_not_converted_is_read_as_it_is(make_model: Callable[..., Any], tmp_path: Path) -> None:
     model = make_model()
     form = gptq(32, modules_to_not_convert=["layers.1.mlp"])
-    plain = ("lm_head", *(f"model.layers.1.mlp.{name}_proj" for name in ("gate", "up", "down")))
-    path = write(model, tmp_path / "model", type(form)(form.config, form.pack, plain))
+    skipped = ("lm_head", *(f"model.layers.1.mlp.{name}_proj" for name in ("gate", "up", "down")))
+    path = write(model, tmp_path / "model", type(form)(form.config, form.pack, skipped))
     checkpoint = open_checkpoint(path)
     assert isinstance(checkpoint, QuantizedCheckpoint)
     assert len(list(checkpoint.matrices)) == 11
-    assert torch.equal(load_model(path, torch.float32).layers[1].down, model.model.layers[1].mlp.down_proj.weight)
+    assert torch.equal(
+        plain(load_model(path, torch.float32).layers[1].down), model.model.layers[1].mlp.down_proj.weight
+    )
 
 
 def test_weights_of_several_files_are_found(make_model: Callable[..., Any], tmp_path: Path) -> None:
@@ -226,7 +234,9 @@ def test_weights_of_several_files_are_found(make_model: Callable[..., Any], tmp_
         save_file(half, path / f"part-{i}.safetensors")
         weight_map |= dict.fromkeys(half, f"part-{i}.safetensors")
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    assert torch.equal(load_model(path, torch.float32).layers[1].down, model.model.layers[1].mlp.down_proj.weight)
+    assert torch.equal(
+        plain(load_model(path, torch.float32).layers[1].down), model.model.layers[1].mlp.down_proj.weight
+    )
 
 
 def test_an_unknown_method_is_refused_before_the_weights_are_opened(tmp_path: Path, saved: Saved) -> None:

@@ -32,8 +32,8 @@ from sapwood.runtime.model.quantized_linear import (
     Float8Linear,
     Int4Linear,
     WeightKernels,
-    _trial,
     kernel_of,
+    trial,
     weight_kernels,
     why_not,
 )
@@ -82,6 +82,8 @@ def test_int4_products_are_those_of_the_dequantized_weights(
         x = torch.randn(rows, k).bfloat16()
         assert difference(found.apply(x), x.float() @ matrix.dequantized().T) < 0.006
     assert found.apply(x[:0]).shape == (0, n)
+    columns = torch.randn(k, 5).bfloat16()
+    assert difference(found.apply(columns.T), columns.float().T @ matrix.dequantized().T) < 0.006
 
 
 def test_the_order_of_columns_is_one_that_matters() -> None:
@@ -147,6 +149,7 @@ def test_float8_products_round_each_row_of_inputs_by_itself(inputs: torch.dtype)
     assert not got[5].any()
     assert difference(got[:5], x[:5].float() @ matrix.dequantized().T) > 0.005  # the inputs are rounded
     assert found.apply(x[:0]).shape == (0, 48)
+    assert torch.equal(found.apply(x.T.contiguous().T), got)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -206,6 +209,13 @@ def test_float8_sizes_are_checked() -> None:
 # --- torch's own signatures -------------------------------------------------------------------------------------------
 
 
+def on_gpu(value: Any) -> Any:
+    """A tensor of its form that, in a FakeTensorMode, pretends to be on a GPU."""
+    if not isinstance(value, Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+
+
 def test_the_calls_are_ones_that_torch_takes_on_cuda() -> None:
     """Every call to the emulated kernels is repeated with tensors of its shapes that pretend to be on a GPU."""
     calls: list[tuple[str, tuple[Any, ...], dict[str, Any], Tensor]] = []
@@ -230,16 +240,23 @@ def test_the_calls_are_ones_that_torch_takes_on_cuda() -> None:
             linear(torch.ones(rows, matrix.values.shape[1], dtype=torch.bfloat16), kernels.matrix([matrix]))
     assert {name for name, *_ in calls} == {"pack_int4", "multiply_int4", "multiply_float8"}
     torchs = WeightKernels()
-
-    def on_gpu(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
-
     with FakeTensorMode():
         for name, given, named, result in calls:
             found = getattr(torchs, name)(*map(on_gpu, given), **named)
             assert (found.shape, found.dtype, found.device.type) == (result.shape, result.dtype, "cuda")
+
+
+@pytest.mark.parametrize("rows", [0, 1, FEW_ROWS, FEW_ROWS + 1])
+def test_all_else_that_is_computed_is_there_on_cuda_too(rows: int) -> None:
+    found = EMULATED.matrix([random_int4(32, 256, 32, ordered=True)])
+    assert isinstance(found, Int4Linear)
+    with FakeTensorMode():
+        names = ("packed", "scales_and_zeros", "places", "order")
+        fakes = {name: on_gpu(getattr(found, name)) for name in names}
+        got = replace(found, kernels=WeightKernels(), **fakes).apply(
+            torch.empty(rows, 256, dtype=torch.bfloat16, device="cuda")
+        )
+        assert (got.shape, got.dtype, got.device.type) == ((rows, 32), torch.bfloat16, "cuda")
 
 
 def test_torch_would_refuse_other_calls() -> None:
@@ -291,8 +308,8 @@ def test_plain_and_dequantized_weights_need_no_kernel() -> None:
 @pytest.mark.parametrize("kernel", ["int4", "float8"])
 def test_a_trial_finds_kernels_that_are_missing_or_wrong(kernel: str) -> None:
     cpu = torch.device("cpu")
-    assert _trial(kernel, EMULATED, cpu) == ""
-    missing = _trial("int4", WeightKernels(), cpu)
+    assert trial(kernel, EMULATED, cpu) == ""
+    missing = trial("int4", WeightKernels(), cpu)
     assert missing.startswith(f"torch {torch.__version__} has no int4 kernel for it: Could not run")
 
     def wrong(x: Tensor, *more: Any, **named: Any) -> Tensor:
@@ -300,7 +317,7 @@ def test_a_trial_finds_kernels_that_are_missing_or_wrong(kernel: str) -> None:
         return function(x.float().roll(1, 1).to(x.dtype), *more, **named)
 
     broken = replace(EMULATED, **{f"multiply_{kernel}": wrong})
-    assert _trial(kernel, broken, cpu) == f"torch's {kernel} kernel computes something else here"
+    assert trial(kernel, broken, cpu) == f"torch's {kernel} kernel computes something else here"
 
 
 def test_a_trial_finds_a_packing_that_is_not_by_tiles() -> None:
@@ -311,7 +328,7 @@ def test_a_trial_finds_a_packing_that_is_not_by_tiles() -> None:
         return multiply_int4(x, packed.flip(1), group, scales_and_zeros)
 
     kernels = replace(EMULATED, pack_int4=by_columns, multiply_int4=multiply)
-    assert _trial("int4", kernels, torch.device("cpu")) == "torch's int4 kernel computes something else here"
+    assert trial("int4", kernels, torch.device("cpu")) == "torch's int4 kernel computes something else here"
 
 
 @pytest.mark.parametrize(
