@@ -147,7 +147,8 @@ class Int4Linear(QuantizedLinear):
                 "desc_act cannot be divided among ranks: use tp 1)"
             )
         values = torch.cat([block.values[:, order] for block in blocks])
-        packed = kernels.pack_int4((values[:, ::2] << 4) | values[:, 1::2], tiles)
+        pairs = ((values[:, ::2] << 4) | values[:, 1::2]).contiguous()
+        packed = kernels.pack_int4(pairs, tiles)
         scales, zeros = [], []
         for block, group_of in zip(blocks, groups, strict=True):
             used = group_of[::size]
