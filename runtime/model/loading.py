@@ -183,7 +183,7 @@ def what_becomes_of(
     size = sum(math.prod(checkpoint.shape(name)) for name in checkpoint.names()) * dtype.itemsize
     why = "" if device.type == "cpu" else ", as there is no kernel for them"
     return (
-        f"weights quantized by {checkpoint.scheme} are dequantized{why}, to {str(dtype).removeprefix('torch.')}: "
+        f"weights quantized by {checkpoint.scheme} are dequantized to {str(dtype).removeprefix('torch.')}{why}: "
         f"{size / 2**30:.2f} GiB in memory, {checkpoint.nbytes / 2**30:.2f} GiB on disk"
     )
 

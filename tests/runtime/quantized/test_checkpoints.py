@@ -81,13 +81,12 @@ def test_matrices_larger_than_a_piece_are_read_whole(make_model: Callable[..., A
 
 
 def test_the_log_says_once_what_the_weights_take(saved: Saved) -> None:
-    path, model = saved("awq")
+    path, _ = saved("awq")
     for backend in ("cpu", "torch"):
         said: list[str] = []
         load_executor(path, max_running=1, kv_tokens=64, attention_backend=backend, progress=said.append)
         assert len(said) == 1
-        assert "weights quantized by awq (4 bits, groups of 32) are dequantized, to float32: 0.00 GiB" in said[0]
-    assert model.num_parameters() > 0
+        assert "weights quantized by awq (4 bits, groups of 32) are dequantized to float32: 0.00 GiB" in said[0]
 
 
 @pytest.mark.parametrize("name", ["gptq desc_act", "fp8"])

@@ -477,9 +477,9 @@ def test_eight_bit_blocks_are_dequantized_and_the_log_says_so(saved: Saved) -> N
     for name in DEQUANTIZED:
         path, _ = saved(name)
         said: list[str] = []
-        checkpoint = load_model(path, torch.bfloat16, torch.device("meta"), progress=said.append)
-        assert checkpoint.weight_types == "bfloat16"
-        assert "are dequantized, as there is no kernel for them, to bfloat16: 0.00 GiB in memory" in said[0]
+        model = load_model(path, torch.bfloat16, torch.device("meta"), progress=said.append)
+        assert model.weight_types == "bfloat16"
+        assert "are dequantized to bfloat16, as there is no kernel for them: 0.00 GiB in memory" in said[0]
 
 
 def test_the_emulation_is_no_identity() -> None:
