@@ -37,7 +37,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         costs speed, and torch's attention is refused.
     dtype, kv_dtype: of the weights and the arithmetic, and of the KV pool; "auto" is float32 on the CPU, bfloat16 on a
         GPU. "float8_e4m3fn" is for the KV pool of flashinfer only.
-    quantize: "q8_0" or "q4_0": the kernels quantize plain (unquantized) weights to this when they load them.
+    quantize: "q8_0" or "q4_0": the kernels quantize plain (unquantized) weights to this when they load them, and those
+        of a quantized Hugging Face directory, which would be float32 otherwise.
     prefix_cache: keep prefixes and share them.
     drafts: guess tokens that were said before, where that is faster; answers do not change.
     jump_forward: tokens that a grammar forces are not sampled one by one.

@@ -22,10 +22,12 @@ from .model.config import ModelConfig
 from .model.fixed_rows import FixedRows
 from .model.fused import FusedForward
 from .model.loading import load_model
+from .model.quantized_linear import weight_kernels
 from .model.read_config import read_config
 from .model.shard import Shard
 from .ranks import ALONE, Ranks
 from .runner import Runner, TorchRunner
+from .weights.quantization import scheme_of
 
 CPU = torch.device("cpu")
 NOT_DETERMINISTIC = "deterministic needs the cpu backend, or flashinfer on a GPU, and neither is used"
@@ -70,6 +72,7 @@ def load_runner(
     quantize: str = "none",
     deterministic: bool = False,
     ranks: Ranks = ALONE,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Runner, str]:
     """The model at `path` on the backend of that name, and why "auto" did not take the best one ("" where it did).
 
@@ -77,13 +80,13 @@ def load_runner(
     where they can run this. dtype: of the arithmetic, and of torch's weights; the kernels have float32 only. quantize:
     "none", "q8_0" or "q4_0", for the kernels only. deterministic: results do not depend on the batch (the kernels'
     never do, FlashInfer's then at a cost; torch's attention is refused). ranks: who shares the
-    model; the kernels share none. make_pool: given a configuration with this rank's heads. Raises ModelError or
-    UnsupportedModel.
+    model; the kernels share none. make_pool: given a configuration with this rank's heads. progress: takes a sentence
+    on quantized weights. Raises ModelError or UnsupportedModel.
     """
     if backend not in ("auto", *BACKENDS):
         raise UnsupportedModel(f"there is no attention backend {backend!r} here; there are auto, {', '.join(BACKENDS)}")
     if device.type == "cuda":
-        return _gpu_runner(path, make_pool, dtype, device, backend, quantize, deterministic, ranks)
+        return _gpu_runner(path, make_pool, dtype, device, backend, quantize, deterministic, ranks, progress)
     if backend == FlashInferAttention.name:
         raise UnsupportedModel("the flashinfer backend needs a GPU (device cuda); here there are auto, cpu and torch")
     reason = ""
@@ -91,7 +94,7 @@ def load_runner(
         try:
             if ranks.size > 1:
                 raise NotForKernels(f"the kernels do not divide a model, and tp is {ranks.size}")
-            return _native_runner(path, make_pool, dtype, quantize), ""
+            return _native_runner(path, make_pool, dtype, quantize, progress), ""
         except (KernelsMissing, NotForKernels) as error:
             reason = str(error)
             if backend != "auto":
@@ -100,7 +103,7 @@ def load_runner(
         raise UnsupportedModel(f"quantize needs the cpu backend, which is not used: {reason or 'torch was asked for'}")
     if deterministic:
         raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
-    model = load_model(path, dtype, ranks=ranks)
+    model = load_model(path, dtype, ranks=ranks, progress=progress)
     pool = make_pool(model.shard.config)
     return TorchRunner(model, pool, TorchAttention(model.shard.config, pool)), reason
 
@@ -114,6 +117,7 @@ def _gpu_runner(
     quantize: str,
     deterministic: bool,
     ranks: Ranks,
+    progress: Callable[[str], None],
 ) -> tuple[Runner, str]:
     if backend == NativeDecoder.backend or quantize != "none":
         asked = "the cpu backend" if quantize == "none" else f"quantize {quantize}"
@@ -127,7 +131,8 @@ def _gpu_runner(
         raise UnsupportedModel(f"the flashinfer backend cannot be used: {reason}")
     if deterministic and (reason or backend == TorchAttention.name):
         raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
-    model = load_model(path, dtype, device, ranks)
+    kernels = weight_kernels(scheme_of(Path(path)), dtype, device)
+    model = load_model(path, dtype, device, ranks, kernels=kernels, progress=progress)
     own = model.shard.config
     pool = make_pool(own)
     if reason or backend == TorchAttention.name:
@@ -138,11 +143,15 @@ def _gpu_runner(
 
 
 def _native_runner(
-    path: Path | str, make_pool: Callable[[ModelConfig], KVPool], dtype: torch.dtype, quantize: str
+    path: Path | str,
+    make_pool: Callable[[ModelConfig], KVPool],
+    dtype: torch.dtype,
+    quantize: str,
+    progress: Callable[[str], None],
 ) -> Runner:
     if dtype != torch.float32:
         raise NotForKernels(f"its arithmetic is float32, not {str(dtype).removeprefix('torch.')}")
     library = Library(library_path())
     threads = torch.get_num_threads()
-    config, weights = load_weights(path, library, threads, "" if quantize == "none" else quantize)
+    config, weights = load_weights(path, library, threads, "" if quantize == "none" else quantize, progress)
     return NativeDecoder(config, weights, make_pool(config), library, threads)

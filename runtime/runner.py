@@ -85,7 +85,7 @@ class TorchRunner(Runner):
         self.model = model
         self.pool = pool
         self.backend = attention.name
-        self.dtype = str(model.dtype).removeprefix("torch.")
+        self.dtype = model.weight_types
         self.parameters = sum(
             math.prod(spec.shape) for spec in family_of(self.config.architecture).tensors(self.config)
         )

@@ -49,7 +49,9 @@ def add_model_options(parser: argparse.ArgumentParser, log_level: str) -> None:
         action="store_true",
         help="answers do not depend on what else is computed; slower on a GPU, always so with the CPU kernels",
     )
-    _option(group, "quantize", None, "quantize unquantized weights when loading them", QUANTIZATIONS)
+    _option(
+        group, "quantize", None, "quantize weights, but those of a quantized .gguf file, when loading", QUANTIZATIONS
+    )
     _option(group, "dtype", None, "type of the weights and of the arithmetic", DTYPES)
     _option(group, "kv_dtype", None, "type of the KV pool; eight bits with flashinfer only", KV_DTYPES)
     _option(group, "tool_format", None, "how the model writes tool calls; auto: as its template shows", TOOL_STYLES)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from ..errors import UnsupportedModel
 from ..model.config import ModelConfig
 from ..model.family import Family, TensorSpec
 from ..model.layers import rope_frequencies
-from ..model.loading import ROPE_FACTORS, checked_specs, config_of
+from ..model.loading import ROPE_FACTORS, checked_specs, config_of, what_becomes_of
 from ..model.registry import family_of
 from ..weights.checkpoint import Checkpoint, GGUFCheckpoint, open_checkpoint
+from ..weights.quantized_checkpoint import QuantizedCheckpoint
 from .decoder import LayerWeights, Weights, check_sizes
 from .native import Library
 from .packing import PackedMatrix, Packer, unpaired_order
@@ -21,10 +24,17 @@ from .stored import quantized, stored_matrix
 QUANTIZATIONS = {"q8_0": "Q8_0", "q4_0": "Q4_0"}
 
 
-def load_weights(path: Path | str, library: Library, threads: int, quantize: str = "") -> tuple[ModelConfig, Weights]:
+def load_weights(
+    path: Path | str,
+    library: Library,
+    threads: int,
+    quantize: str = "",
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[ModelConfig, Weights]:
     """The model at `path` (a `.gguf` file or a Hugging Face directory), its matrices in the types that are stored.
 
-    quantize: "q8_0" or "q4_0" makes plain matrices of that type first; "" leaves them.
+    Those that a directory has quantized become float32. quantize: "q8_0" or "q4_0" makes plain matrices of that type
+    first, and those; "" leaves them. progress: takes a sentence on quantized weights.
     Raises ModelError or UnsupportedModel; the latter also where there is nothing left to quantize.
     """
     if quantize and quantize not in QUANTIZATIONS:
@@ -36,6 +46,9 @@ def load_weights(path: Path | str, library: Library, threads: int, quantize: str
     specs = checked_specs(checkpoint, family, config)
     factors = checkpoint.read(ROPE_FACTORS) if config.rope.scaling == "factors" else None
     frequencies = rope_frequencies(config.rope, config.head_dim, factors).contiguous().numpy()
+    if isinstance(checkpoint, QuantizedCheckpoint):
+        then = f", then quantized to {quantize}" if quantize else ""
+        progress(what_becomes_of(checkpoint, torch.float32) + then)
     packer = Packer(library, library.workspace(threads))
     reader = _Reader(checkpoint, family, packer, QUANTIZATIONS.get(quantize, ""))
     weights = reader.read(config, specs, frequencies)

@@ -12,12 +12,14 @@ from torch import Tensor
 from ..ranks import ALONE, Ranks
 from .config import ModelConfig
 from .layers import AttentionStep, DecoderLayer, Rotation, rms_norm
+from .linear import Matrix, linear, tensors_of, types_of
 from .shard import Shard
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Weights in one dtype. `embed` and `head` are [vocab, width] (one tensor where tied), `norm` [width].
+    """Weights in one dtype; matrices may be quantized. `embed` and `head` are [vocab, width] (one where tied), `norm`
+    [width].
 
     rope_frequencies: float32 [head_dim / 2]. ranks: who computes the model; the weights are this rank's part of them.
     """
@@ -26,7 +28,7 @@ class Decoder:
     embed: Tensor
     layers: list[DecoderLayer]
     norm: Tensor
-    head: Tensor
+    head: Matrix
     rope_frequencies: Tensor
     ranks: Ranks = ALONE
 
@@ -53,7 +55,7 @@ class Decoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, vocab] from rows of `hidden`; [0, vocab] in other ranks than the first."""
-        return self.ranks.join_columns(F.linear(hidden, self.head).float(), self.config.vocab_size)
+        return self.ranks.join_columns(linear(hidden, self.head).float(), self.config.vocab_size)
 
     def embedded(self, token_ids: Tensor) -> Tensor:
         """[tokens, width]: each rank adds the rows of its own token ids, and zeros."""
@@ -64,13 +66,23 @@ class Decoder:
         own = (token_ids - vocab.start).clamp_(0, len(vocab) - 1)
         return self.ranks.sum(F.embedding(own, self.embed).masked_fill_(foreign, 0.0))
 
+    def matrices(self) -> list[Matrix]:
+        """Every matrix once."""
+        head = [] if self.head is self.embed else [self.head]
+        return [self.embed, *head] + [
+            m for layer in self.layers for m in (layer.qkv, layer.out, layer.gate_up, layer.down)
+        ]
+
+    @property
+    def weight_types(self) -> str:
+        """The types of its matrices, for people."""
+        return "+".join(sorted(set(map(types_of, self.matrices()))))
+
     def parameters(self) -> list[Tensor]:
-        """Every weight once."""
-        tensors = [self.embed, self.norm]
-        if self.head is not self.embed:
-            tensors.append(self.head)
+        """Every weight once, or what stands for it in memory."""
+        tensors = [self.norm, *(tensor for matrix in self.matrices() for tensor in tensors_of(matrix))]
         for layer in self.layers:
-            tensors += [layer.attn_norm, layer.qkv, layer.out, layer.mlp_norm, layer.gate_up, layer.down]
+            tensors += [layer.attn_norm, layer.mlp_norm]
             if layer.qkv_bias is not None:
                 tensors.append(layer.qkv_bias)
         return tensors

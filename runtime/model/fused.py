@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .decoder import Decoder
 from .layers import AttentionStep
+from .linear import linear
 
 
 class FusedForward:
@@ -50,7 +50,7 @@ class FusedForward:
         """q, k and v of a layer, q and k rotated: each [tokens, its heads of this rank, head_dim]."""
         config, layer = self.model.shard.config, self.model.layers[index]
         q_width, kv_width = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        parts = F.linear(x, layer.qkv, layer.qkv_bias).split([q_width, kv_width, kv_width], dim=-1)
+        parts = linear(x, layer.qkv, layer.qkv_bias).split([q_width, kv_width, kv_width], dim=-1)
         self._kernels.apply_rope_with_cos_sin_cache_inplace(
             positions, parts[0], parts[1], config.head_dim, self._cos_sin, is_neox=True
         )
@@ -60,8 +60,8 @@ class FusedForward:
     def finish_layer(self, index: int, attended: Tensor, residual: Tensor) -> Tensor:
         """The rest of a layer: adds to the residual stream and gives its norm, as the next layer wants it."""
         layer, eps = self.model.layers[index], self.model.config.rms_eps
-        x = self.model.ranks.sum(F.linear(attended.reshape(len(attended), -1), layer.out))
+        x = self.model.ranks.sum(linear(attended.reshape(len(attended), -1), layer.out))
         self._kernels.fused_add_rmsnorm(x, residual, layer.mlp_norm, eps)  # residual += x; x = its norm
-        x = self.model.ranks.sum(F.linear(self._kernels.silu_and_mul(F.linear(x, layer.gate_up)), layer.down))
+        x = self.model.ranks.sum(linear(self._kernels.silu_and_mul(linear(x, layer.gate_up)), layer.down))
         self._kernels.fused_add_rmsnorm(x, residual, self._norms_after[index], eps)
         return x

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..ranks import Ranks
 from .config import ModelConfig, Rope
+from .linear import Matrix, linear
 
 
 class AttentionStep(Protocol):
@@ -33,10 +34,10 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return (wide * scale).to(x.dtype) * weight
 
 
-def swiglu(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def swiglu(x: Tensor, gate_up: Matrix, down: Matrix) -> Tensor:
     """down(silu(gate(x)) * up(x)), with gate and up stacked as the rows of one matrix [2 * inner, width]."""
-    gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
-    return F.linear(F.silu(gate).mul_(up), down)
+    gate, up = linear(x, gate_up).chunk(2, dim=-1)
+    return linear(F.silu(gate).mul_(up), down)
 
 
 def rope_frequencies(rope: Rope, head_dim: int, factors: Tensor | None) -> Tensor:
@@ -86,12 +87,12 @@ class DecoderLayer:
     """
 
     attn_norm: Tensor
-    qkv: Tensor
+    qkv: Matrix
     qkv_bias: Tensor | None
-    out: Tensor
+    out: Matrix
     mlp_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Matrix
+    down: Matrix
 
     def forward(
         self, index: int, x: Tensor, rotation: Rotation, step: AttentionStep, config: ModelConfig, ranks: Ranks
@@ -100,9 +101,9 @@ class DecoderLayer:
         tokens = x.shape[0]
         rotated_heads = config.heads + config.kv_heads
         normed = rms_norm(x, self.attn_norm, config.rms_eps)
-        qkv = F.linear(normed, self.qkv, self.qkv_bias).view(tokens, -1, config.head_dim)
+        qkv = linear(normed, self.qkv, self.qkv_bias).view(tokens, -1, config.head_dim)
         qk = rotation.apply(qkv[:, :rotated_heads])
         attended = step.attend(index, qk[:, : config.heads], qk[:, config.heads :], qkv[:, rotated_heads:])
-        x += ranks.sum(F.linear(attended.reshape(tokens, -1), self.out))
+        x += ranks.sum(linear(attended.reshape(tokens, -1), self.out))
         x += ranks.sum(swiglu(rms_norm(x, self.mlp_norm, config.rms_eps), self.gate_up, self.down))
         return x

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,14 @@ from torch import Tensor
 from ..errors import ModelError, UnsupportedModel
 from ..ranks import ALONE, Ranks
 from ..weights.checkpoint import Checkpoint, GGUFCheckpoint, open_checkpoint
+from ..weights.quantized import QuantizedMatrix
+from ..weights.quantized_checkpoint import QuantizedCheckpoint
 from .config import ModelConfig
 from .decoder import Decoder
 from .family import Family, TensorSpec
 from .layers import DecoderLayer, rope_frequencies
+from .linear import Matrix
+from .quantized_linear import WeightKernels
 from .read_config import config_from_gguf, config_from_hf
 from .registry import family_of
 from .shard import Shard
@@ -30,23 +34,42 @@ CPU = torch.device("cpu")
 READERS = 4  # threads; dequantizing releases the interpreter's lock for most of its time
 
 
-def load_model(path: Path | str, dtype: torch.dtype, device: torch.device = CPU, ranks: Ranks = ALONE) -> Decoder:
+def load_model(
+    path: Path | str,
+    dtype: torch.dtype,
+    device: torch.device = CPU,
+    ranks: Ranks = ALONE,
+    *,
+    kernels: WeightKernels | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Decoder:
     """The model at `path` (a `.gguf` file or a Hugging Face directory), its weights converted to `dtype`, on `device`.
 
-    ranks: who shares it; only this rank's part is read. Raises ModelError naming the tensor that is missing,
-    unexpected or of the wrong shape, and UnsupportedModel where there are too many ranks.
+    ranks: who shares it; only this rank's part is read. kernels: compute with the quantized matrices of a directory,
+    which then stay quantized; without them all are dequantized. progress: takes a sentence on quantized weights.
+    Raises ModelError naming the tensor that is missing, unexpected or of the wrong shape, and UnsupportedModel where
+    there are too many ranks, or the kernels lack a matrix.
     """
     checkpoint = open_checkpoint(path)
     config = config_of(checkpoint, path)
     family = family_of(config.architecture)
     shard = Shard.of(config, ranks.rank, ranks.size)
     specs = zip(checked_specs(checkpoint, family, config), family.tensors(shard.config), strict=True)
-    parts = _read_parts(checkpoint, family, [_Piece(*both, shard) for both in specs], dtype)
+    groups: dict[str, list[_Piece]] = {}
+    for piece in (_Piece(*both, shard) for both in specs):
+        groups.setdefault(piece.own.part, []).append(piece)
+    quantized: dict[str, Matrix] = {}
+    if isinstance(checkpoint, QuantizedCheckpoint):
+        if ranks.leads:
+            progress(what_becomes_of(checkpoint, dtype, device, kept=kernels is not None))
+        if kernels is not None:
+            quantized = _keep_quantized(checkpoint, groups, dtype, device, kernels)
+    parts = _read_parts(checkpoint, family, groups, dtype)
     factors = checkpoint.read(ROPE_FACTORS) if config.rope.scaling == "factors" else None
     frequencies = rope_frequencies(config.rope, config.head_dim, factors)
     if device.type != "cpu":
         parts = {name: part.to(device) for name, part in parts.items()}
-    return _assemble(config, parts, frequencies.to(device), ranks)
+    return _assemble(config, parts, quantized, frequencies.to(device), ranks)
 
 
 @dataclass(frozen=True)
@@ -95,7 +118,7 @@ def checked_specs(checkpoint: Checkpoint, family: Family, config: ModelConfig) -
     if config.rope.scaling == "factors":
         _check_shape(checkpoint, ROPE_FACTORS, (config.head_dim // 2,))
         left.remove(ROPE_FACTORS)
-    left -= _redundant(checkpoint, config)
+    left -= _redundant(checkpoint, config, left)
     if left:
         raise UnsupportedModel(
             f"{checkpoint.source} holds the unexpected tensor {min(left)!r} ({len(left)} in all); "
@@ -110,21 +133,65 @@ def _check_shape(checkpoint: Checkpoint, name: str, expected: tuple[int, ...]) -
         raise ModelError(f"{checkpoint.source}: the tensor {name!r} has shape {shape}, expected {expected}")
 
 
-def _redundant(checkpoint: Checkpoint, config: ModelConfig) -> set[str]:
-    """Tensors that repeat what is known: a tied head, and the rotary frequencies that old exports kept as buffers."""
+def _redundant(checkpoint: Checkpoint, config: ModelConfig, left: set[str]) -> set[str]:
+    """Tensors that repeat what is known: a tied head, the rotary frequencies that old exports kept as buffers, and
+    biases of nothing."""
     if isinstance(checkpoint, GGUFCheckpoint):
         return set()
-    buffers = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(config.layers)}
-    return buffers | ({HEAD} if config.tied_head else set())
+    redundant = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(config.layers)}
+    if isinstance(checkpoint, QuantizedCheckpoint):
+        redundant |= checkpoint.empty_biases(left)
+    return redundant | ({HEAD} if config.tied_head else set())
+
+
+def _keep_quantized(
+    checkpoint: QuantizedCheckpoint,
+    groups: dict[str, list[_Piece]],
+    dtype: torch.dtype,
+    device: torch.device,
+    kernels: WeightKernels,
+) -> dict[str, Matrix]:
+    """Takes the parts that have quantized matrices out of `groups`, and reads this rank's pieces of them."""
+    names = set(checkpoint.matrices)
+    kept = [part for part, group in groups.items() if part != "embed" and any(each.whole.hf in names for each in group)]
+
+    def read(part: str) -> Matrix:
+        blocks: list[QuantizedMatrix | Tensor] = []
+        for piece in taken[part]:
+            if piece.whole.hf in names:
+                blocks.append(checkpoint.matrix(piece.whole.hf, piece.rows, device).part(piece.columns))
+            else:
+                plain = torch.empty(piece.own.shape, dtype=dtype)
+                _fill(checkpoint, piece, plain)
+                blocks.append(plain.to(device))
+        try:
+            return kernels.matrix(blocks)
+        except UnsupportedModel as error:
+            raise UnsupportedModel(f"{checkpoint.source}: {taken[part][0].whole.hf!r}: {error}") from None
+
+    taken = {part: groups.pop(part) for part in kept}
+    with ThreadPoolExecutor(READERS) as pool:
+        return dict(zip(kept, pool.map(read, kept), strict=True))
+
+
+def what_becomes_of(
+    checkpoint: QuantizedCheckpoint, dtype: torch.dtype, device: torch.device = CPU, *, kept: bool = False
+) -> str:
+    """A sentence for the user on a directory's quantized weights: whether they stay so, and what they take if not."""
+    if kept:
+        return f"weights quantized by {checkpoint.scheme} stay quantized"
+    size = sum(math.prod(checkpoint.shape(name)) for name in checkpoint.names()) * dtype.itemsize
+    why = "" if device.type == "cpu" else ", as there is no kernel for them"
+    return (
+        f"weights quantized by {checkpoint.scheme} are dequantized to {str(dtype).removeprefix('torch.')}{why}: "
+        f"{size / 2**30:.2f} GiB in memory, {checkpoint.nbytes / 2**30:.2f} GiB on disk"
+    )
 
 
 def _read_parts(
-    checkpoint: Checkpoint, family: Family, pieces: Iterable[_Piece], dtype: torch.dtype
+    checkpoint: Checkpoint, family: Family, groups: dict[str, list[_Piece]], dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """Reads this rank's piece of every tensor to its place in its part."""
-    groups: dict[str, list[_Piece]] = {}
-    for piece in pieces:
-        groups.setdefault(piece.own.part, []).append(piece)
     shapes = {
         part: (sum(piece.own.shape[0] for piece in group), *group[0].own.shape[1:]) for part, group in groups.items()
     }
@@ -175,18 +242,21 @@ def _unpaired(rows: Tensor, heads: int) -> Tensor:
     return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).reshape(rows.shape)
 
 
-def _assemble(config: ModelConfig, parts: dict[str, Tensor], frequencies: Tensor, ranks: Ranks) -> Decoder:
+def _assemble(
+    config: ModelConfig, parts: dict[str, Tensor], quantized: dict[str, Matrix], frequencies: Tensor, ranks: Ranks
+) -> Decoder:
+    matrices = parts | quantized
     layers = [
         DecoderLayer(
             attn_norm=parts[f"layers.{i}.attn_norm"],
-            qkv=parts[f"layers.{i}.qkv"],
+            qkv=matrices[f"layers.{i}.qkv"],
             qkv_bias=parts.get(f"layers.{i}.qkv_bias"),
-            out=parts[f"layers.{i}.out"],
+            out=matrices[f"layers.{i}.out"],
             mlp_norm=parts[f"layers.{i}.mlp_norm"],
-            gate_up=parts[f"layers.{i}.gate_up"],
-            down=parts[f"layers.{i}.down"],
+            gate_up=matrices[f"layers.{i}.gate_up"],
+            down=matrices[f"layers.{i}.down"],
         )
         for i in range(config.layers)
     ]
     embed = parts["embed"]
-    return Decoder(config, embed, layers, parts["norm"], parts.get("head", embed), frequencies, ranks)
+    return Decoder(config, embed, layers, parts["norm"], matrices.get("head", embed), frequencies, ranks)

@@ -13,6 +13,7 @@ import torch
 
 from ..errors import ModelError
 from .gguf import PIECE_ELEMENTS, GGUFFile
+from .quantization import scheme_of
 
 
 class Checkpoint(ABC):
@@ -93,9 +94,11 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
     """The checkpoint at `path`, a `.gguf` file or a Hugging Face directory. Raises ModelError."""
     path = Path(path)
     if path.is_dir():
+        from .quantized_checkpoint import QuantizedCheckpoint
         from .safetensors import SafetensorsCheckpoint
 
-        return SafetensorsCheckpoint(path)
+        scheme = scheme_of(path)
+        return SafetensorsCheckpoint(path) if scheme is None else QuantizedCheckpoint(path, scheme)
     if not path.is_file():
         raise ModelError(f"there is no file or directory {path}")
     return GGUFCheckpoint(GGUFFile(path))

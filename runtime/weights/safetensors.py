@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,9 +20,13 @@ DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 class SafetensorsCheckpoint(Checkpoint):
     """The tensors of all shards. Data stays in the memory-mapped files until it is read."""
 
-    def __init__(self, directory: Path) -> None:
-        """Opens every shard and checks names and types. Raises ModelError, or UnsupportedModel for a tensor's type."""
+    def __init__(self, directory: Path, more_types: Mapping[str, torch.dtype] = MappingProxyType({})) -> None:
+        """Opens every shard and checks names and types. Raises ModelError, or UnsupportedModel for a tensor's type.
+
+        more_types: those that tensors may have beside DTYPES, by the names that safetensors gives them.
+        """
         self.source = str(directory)
+        self._types = DTYPES | dict(more_types)
         self._shards: dict[str, safe_open] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dtypes: dict[str, torch.dtype] = {}
@@ -54,6 +59,13 @@ class SafetensorsCheckpoint(Checkpoint):
         except (SafetensorError, OSError) as error:
             raise ModelError(f"cannot read the tensor {name!r} of {self.source}: {error}") from error
 
+    def mapped(self, name: str) -> torch.Tensor:
+        """The tensor as it is stored, on the file's memory where that is mapped: not to be written to."""
+        try:
+            return self._shards[name].get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"cannot read the tensor {name!r} of {self.source}: {error}") from error
+
     def _add(self, path: Path, promised: set[str] | None) -> None:
         try:
             shard = safe_open(path, framework="pt", device="cpu")
@@ -68,14 +80,14 @@ class SafetensorsCheckpoint(Checkpoint):
                 raise ModelError(f"{self.source} holds the tensor {name!r} twice")
             view = shard.get_slice(name)
             dtype = view.get_dtype()
-            if dtype not in DTYPES:
+            if dtype not in self._types:
                 raise UnsupportedModel(
-                    f"the tensor {name!r} of {path.name} has type {dtype}; supported types are {', '.join(DTYPES)}"
+                    f"the tensor {name!r} of {path.name} has type {dtype}; supported types are {', '.join(self._types)}"
                 )
             self._shards[name] = shard
-            self._dtypes[name] = DTYPES[dtype]
+            self._dtypes[name] = self._types[dtype]
             self._shapes[name] = tuple(view.get_shape())
-            self.nbytes += torch.Size(view.get_shape()).numel() * (4 if dtype == "F32" else 2)
+            self.nbytes += torch.Size(view.get_shape()).numel() * self._types[dtype].itemsize
 
 
 def _shard_files(directory: Path) -> dict[str, set[str] | None]:

@@ -27,11 +27,13 @@ from typing import Any
 import torch
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "runtime" / "attention")]
+RUNTIME_TESTS = HERE.parent / "runtime"
+sys.path[:0] = [str(HERE), str(RUNTIME_TESTS / "attention"), str(RUNTIME_TESTS / "quantized")]
 
 import figures  # noqa: E402
 from invariance import deterministic  # noqa: E402
 from models import Place  # noqa: E402
+from quantized import int4_decode, quantized_errors  # noqa: E402
 
 from sapwood.runtime.graphs import CudaCapture  # noqa: E402
 
@@ -122,6 +124,8 @@ def main() -> int:
         ("deterministic", lambda: deterministic(place)),
         ("shared_prefix", lambda: figures.shared_prefix_attention(place)),
         ("llama_8b", lambda: figures.roofline_and_workloads(place, ceiling, arguments.scale)),
+        ("quantized", lambda: quantized_errors(place)),
+        ("llama_8b_int4", lambda: int4_decode(place, ceiling)),
         ("server", lambda: server(place, arguments.model, arguments.scale)),
         ("attention_128_eight_bit", lambda: figures.attention_errors(place, 128, torch.float8_e4m3fn)),
         ("attention_256", lambda: figures.attention_errors(place, 256, place.dtype)),

@@ -143,8 +143,8 @@ def graph_errors(place: Place) -> Figures:
     with torch.inference_mode():
         for entries in range(1, most + 1):
             for runner in (eager, graphed):
-                _prefill(runner, entries, known)
-            step = _decode(entries, known, model.config.vocab_size)
+                prefill(runner, entries, known)
+            step = decode_step(entries, known, model.config.vocab_size)
             worst = max(worst, float((eager.forward(step).float() - graphed.forward(step).float()).abs().max()))
     return {"max_error": worst, "ok": worst < 0.06}
 
@@ -197,15 +197,15 @@ def roofline_and_workloads(place: Place, ceiling: Figures, scale: float) -> Figu
         for entries in (1, 2) if place.rehearsal else (1, 8, 32, 64):
             if entries * context > slots:
                 continue
-            _prefill(runner, entries, context - 1)
-            step = _decode(entries, context - 1, config.vocab_size)
+            prefill(runner, entries, context - 1)
+            step = decode_step(entries, context - 1, config.vocab_size)
             seconds = seconds_of(place, lambda step=step: runner.logits(runner.forward(step)), 50)
             per_token = 2 * config.layers * config.kv_heads * config.head_dim * place.dtype.itemsize
             rate = (matrices + entries * context * per_token) / seconds / 1e9
             share = rate / ceiling["copy_gbs"]
             table.append({"decode": entries, "ms": seconds * 1e3, "gbs": rate, "of_copy": share})
         for tokens in (32,) if place.rehearsal else (512, 2048, 8192):
-            seconds = seconds_of(place, lambda tokens=tokens: _prefill(runner, 1, tokens), 8)
+            seconds = seconds_of(place, lambda tokens=tokens: prefill(runner, 1, tokens), 8)
             flops = 2 * (matrices / place.dtype.itemsize - config.vocab_size * config.hidden_size) * tokens
             flops += 2 * config.layers * config.heads * config.head_dim * tokens**2  # causal: half of 4 n^2
             rate = flops / seconds / 1e12
@@ -231,7 +231,7 @@ def roofline_and_workloads(place: Place, ceiling: Figures, scale: float) -> Figu
     }
 
 
-def _prefill(runner: TorchRunner, entries: int, tokens: int) -> torch.Tensor:
+def prefill(runner: TorchRunner, entries: int, tokens: int) -> torch.Tensor:
     """Computes the first `tokens` positions of so many sequences, each in the next slots; the last's hidden state."""
     hidden = torch.empty(0)
     for i in range(entries):
@@ -247,8 +247,8 @@ def prefill_step(tokens: int, vocab: int, number: int = 0) -> ModelStep:
     return ModelStep(ids, np.arange(tokens, dtype=np.int32), slots, end, end, slots, last)
 
 
-def _decode(entries: int, known: int, vocab: int) -> ModelStep:
-    """The next token of the sequences that `_prefill` left."""
+def decode_step(entries: int, known: int, vocab: int) -> ModelStep:
+    """The next token of the sequences that `prefill` left."""
     every = np.arange(entries, dtype=np.int32)
     lists = [np.arange(i * (known + 1), (i + 1) * (known + 1), dtype=np.int32) for i in range(entries)]
     return ModelStep(

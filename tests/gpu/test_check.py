@@ -20,13 +20,25 @@ def test_a_rehearsal_fills_every_section(tmp_path: Path, smollm2_path: Path) -> 
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(output.read_text(encoding="utf-8"))
     assert report["machine"]["copy_gbs"] > 0
-    for name in ("attention_128", "attention_64", "graphs", "graphs_and_flight", "deterministic", "llama_8b"):
+    for name in (
+        "attention_128",
+        "attention_64",
+        "graphs",
+        "graphs_and_flight",
+        "deterministic",
+        "llama_8b",
+        "quantized",
+        "llama_8b_int4",
+    ):
         assert report[name]["ok"] is True, report[name]
     assert report["server"]["ok"] is True, report["server"]
     assert any("http://" in line for line in report["server"]["announced"])
     assert all(workload["requests"] > 0 for workload in report["server"]["workloads"].values())
     assert {"decode", "gbs", "of_copy"} <= set(report["llama_8b"]["roofline"][0])
     assert report["llama_8b"]["workloads"]["W4"]["cached_share"] > 0.3
+    assert set(report["quantized"]["relative_error"]) == {"int4", "float8"}
+    assert report["quantized"]["rows_are_alone"] is True
+    assert report["llama_8b_int4"]["weights"] == "bfloat16+int4"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -135,7 +135,9 @@ def test_weights_are_rounded_once_to_the_wanted_dtype(
     for path in (tmp_path / "hf", save_gguf(model, tmp_path / "m.gguf")):
         loaded = load_model(path, dtype)
         q = model.state_dict()[Q].to(dtype)
-        assert torch.equal(loaded.layers[1].qkv[:64], q)
+        stacked = loaded.layers[1].qkv
+        assert isinstance(stacked, torch.Tensor)
+        assert torch.equal(stacked[:64], q)
         assert loaded.head is loaded.embed
         assert sum(tensor.numel() for tensor in loaded.parameters()) == model.num_parameters()
 

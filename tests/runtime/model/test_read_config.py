@@ -106,7 +106,7 @@ def test_rope_in_its_older_and_newer_spelling(read: Read, scaling: dict[str, Any
         ({"use_sliding_window": True, "sliding_window": 128}, "sliding window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         ({"layer_types": 3}, "layer_types"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantized by 'awq'"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "quantized by 'hqq'"),
         ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "RoPE scaling 'yarn' is not supported"),
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "RoPE scaling 'dynamic'"),
         ({"rope_scaling": {"rope_type": ["linear"]}}, "RoPE scaling"),
