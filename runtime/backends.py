@@ -70,6 +70,7 @@ def load_runner(
     quantize: str = "none",
     deterministic: bool = False,
     ranks: Ranks = ALONE,
+    max_context: int = 0,
 ) -> tuple[Runner, str]:
     """The model at `path` on the backend of that name, and why "auto" did not take the best one ("" where it did).
 
@@ -77,13 +78,13 @@ def load_runner(
     where they can run this. dtype: of the arithmetic, and of torch's weights; the kernels have float32 only. quantize:
     "none", "q8_0" or "q4_0", for the kernels only. deterministic: results do not depend on the batch (the kernels'
     never do, FlashInfer's then at a cost; torch's attention is refused). ranks: who shares the
-    model; the kernels share none. make_pool: given a configuration with this rank's heads. Raises ModelError or
-    UnsupportedModel.
+    model; the kernels share none. make_pool: given a configuration with this rank's heads. max_context: tokens
+    of the longest sequence, 0 for the model's own. Raises ModelError or UnsupportedModel.
     """
     if backend not in ("auto", *BACKENDS):
         raise UnsupportedModel(f"there is no attention backend {backend!r} here; there are auto, {', '.join(BACKENDS)}")
     if device.type == "cuda":
-        return _gpu_runner(path, make_pool, dtype, device, backend, quantize, deterministic, ranks)
+        return _gpu_runner(path, make_pool, dtype, device, backend, quantize, deterministic, ranks, max_context)
     if backend == FlashInferAttention.name:
         raise UnsupportedModel("the flashinfer backend needs a GPU (device cuda); here there are auto, cpu and torch")
     reason = ""
@@ -91,7 +92,7 @@ def load_runner(
         try:
             if ranks.size > 1:
                 raise NotForKernels(f"the kernels do not divide a model, and tp is {ranks.size}")
-            return _native_runner(path, make_pool, dtype, quantize), ""
+            return _native_runner(path, make_pool, dtype, quantize, max_context), ""
         except (KernelsMissing, NotForKernels) as error:
             reason = str(error)
             if backend != "auto":
@@ -101,8 +102,9 @@ def load_runner(
     if deterministic:
         raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
     model = load_model(path, dtype, ranks=ranks)
-    pool = make_pool(model.shard.config)
-    return TorchRunner(model, pool, TorchAttention(model.shard.config, pool)), reason
+    own = model.shard.config
+    pool = make_pool(own)
+    return TorchRunner(model, pool, TorchAttention(own.within(max_context), pool)), reason
 
 
 def _gpu_runner(
@@ -114,6 +116,7 @@ def _gpu_runner(
     quantize: str,
     deterministic: bool,
     ranks: Ranks,
+    max_context: int,
 ) -> tuple[Runner, str]:
     if backend == NativeDecoder.backend or quantize != "none":
         asked = "the cpu backend" if quantize == "none" else f"quantize {quantize}"
@@ -128,7 +131,7 @@ def _gpu_runner(
     if deterministic and (reason or backend == TorchAttention.name):
         raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
     model = load_model(path, dtype, device, ranks)
-    own = model.shard.config
+    own = model.shard.config.within(max_context)
     pool = make_pool(own)
     if reason or backend == TorchAttention.name:
         return TorchRunner(model, pool, TorchAttention(own, pool)), reason if backend == "auto" else ""
@@ -138,11 +141,12 @@ def _gpu_runner(
 
 
 def _native_runner(
-    path: Path | str, make_pool: Callable[[ModelConfig], KVPool], dtype: torch.dtype, quantize: str
+    path: Path | str, make_pool: Callable[[ModelConfig], KVPool], dtype: torch.dtype, quantize: str, max_context: int
 ) -> Runner:
     if dtype != torch.float32:
         raise NotForKernels(f"its arithmetic is float32, not {str(dtype).removeprefix('torch.')}")
     library = Library(library_path())
     threads = torch.get_num_threads()
-    config, weights = load_weights(path, library, threads, "" if quantize == "none" else quantize)
+    how = "" if quantize == "none" else quantize
+    config, weights = load_weights(path, library, threads, how, max_context=max_context)
     return NativeDecoder(config, weights, make_pool(config), library, threads)

@@ -407,6 +407,7 @@ def load_executor(
         quantize=quantize,
         deterministic=deterministic,
         ranks=ranks,
+        max_context=max_context,
     )
     limit = runner.config.max_context
     context = min(max_context or limit, limit, runner.pool.slots)

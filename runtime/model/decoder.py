@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..ranks import ALONE, Ranks
 from .config import ModelConfig
-from .layers import AttentionStep, DecoderLayer, Rotation, rms_norm
+from .layers import AttentionStep, DecoderLayer, Rotation, capped, rms_norm
 from .shard import Shard
 
 
@@ -49,20 +49,30 @@ class Decoder:
         rotation = Rotation.at(positions, self.rope_frequencies, self.dtype)
         for index, layer in enumerate(self.layers):
             x = layer.forward(index, x, rotation, step, self.shard.config, self.ranks)
-        return rms_norm(x, self.norm, self.config.rms_eps)
+        return rms_norm(x, self.norm, self.config)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, vocab] from rows of `hidden`; [0, vocab] in other ranks than the first."""
-        return self.ranks.join_columns(F.linear(hidden, self.head).float(), self.config.vocab_size)
+        own = capped(F.linear(hidden, self.head).float(), self.config.logit_cap)
+        return self.ranks.join_columns(own, self.config.vocab_size)
 
     def embedded(self, token_ids: Tensor) -> Tensor:
-        """[tokens, width]: each rank adds the rows of its own token ids, and zeros."""
+        """[tokens, width], scaled: each rank adds the rows of its own token ids, and zeros."""
         if self.ranks.size == 1:
-            return F.embedding(token_ids, self.embed)
+            return self._scaled(F.embedding(token_ids, self.embed))
         vocab = self.shard.vocab
         foreign = ((token_ids < vocab.start) | (token_ids >= vocab.stop)).unsqueeze(1)
         own = (token_ids - vocab.start).clamp_(0, len(vocab) - 1)
-        return self.ranks.sum(F.embedding(own, self.embed).masked_fill_(foreign, 0.0))
+        return self._scaled(self.ranks.sum(F.embedding(own, self.embed).masked_fill_(foreign, 0.0)))
+
+    def _scaled(self, embedded: Tensor) -> Tensor:
+        scale = self._embed_scale
+        return embedded if scale == 1 else embedded.mul_(scale)
+
+    @cached_property
+    def _embed_scale(self) -> float:
+        """Rounded to the weights' dtype, as the models were trained."""
+        return float(torch.tensor(self.config.embed_scale, dtype=self.dtype))
 
     def parameters(self) -> list[Tensor]:
         """Every weight once."""
@@ -70,7 +80,7 @@ class Decoder:
         if self.head is not self.embed:
             tensors.append(self.head)
         for layer in self.layers:
-            tensors += [layer.attn_norm, layer.qkv, layer.out, layer.mlp_norm, layer.gate_up, layer.down]
+            tensors += [*layer.norms(), layer.qkv, layer.out, layer.gate_up, layer.down]
             if layer.qkv_bias is not None:
                 tensors.append(layer.qkv_bias)
         return tensors

@@ -25,6 +25,11 @@ class FusedForward:
         """flashinfer: the module, whose root has the kernels."""
         self.model = model
         self._kernels = flashinfer
+        adds_one = model.config.norms_add_one
+        self._norm = flashinfer.gemma_rmsnorm if adds_one else flashinfer.rmsnorm
+        self._add_norm = flashinfer.gemma_fused_add_rmsnorm if adds_one else flashinfer.fused_add_rmsnorm
+        is_silu = model.config.activation == "silu"
+        self._gate = flashinfer.silu_and_mul if is_silu else flashinfer.gelu_tanh_and_mul
         positions = torch.arange(model.config.max_context, device=model.device)
         angles = torch.outer(positions.float(), model.rope_frequencies)
         self._cos_sin = torch.cat((angles.cos(), angles.sin()), dim=-1)  # float32 [max_context, head_dim]
@@ -44,7 +49,7 @@ class FusedForward:
     def begin(self, token_ids: Tensor) -> tuple[Tensor, Tensor]:
         """The residual stream at its start, and its norm, each [tokens, width]."""
         residual = self.model.embedded(token_ids)
-        return residual, self._kernels.rmsnorm(residual, self.model.layers[0].attn_norm, self.model.config.rms_eps)
+        return residual, self._norm(residual, self.model.layers[0].attn_norm, self.model.config.rms_eps)
 
     def project(self, index: int, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v of a layer, q and k rotated: each [tokens, its heads of this rank, head_dim]."""
@@ -61,7 +66,11 @@ class FusedForward:
         """The rest of a layer: adds to the residual stream and gives its norm, as the next layer wants it."""
         layer, eps = self.model.layers[index], self.model.config.rms_eps
         x = self.model.ranks.sum(F.linear(attended.reshape(len(attended), -1), layer.out))
-        self._kernels.fused_add_rmsnorm(x, residual, layer.mlp_norm, eps)  # residual += x; x = its norm
-        x = self.model.ranks.sum(F.linear(self._kernels.silu_and_mul(F.linear(x, layer.gate_up)), layer.down))
-        self._kernels.fused_add_rmsnorm(x, residual, self._norms_after[index], eps)
+        if layer.attn_post_norm is not None:
+            x = self._norm(x, layer.attn_post_norm, eps)
+        self._add_norm(x, residual, layer.mlp_norm, eps)  # residual += x; x = its norm
+        x = self.model.ranks.sum(F.linear(self._gate(F.linear(x, layer.gate_up)), layer.down))
+        if layer.mlp_post_norm is not None:
+            x = self._norm(x, layer.mlp_post_norm, eps)
+        self._add_norm(x, residual, self._norms_after[index], eps)
         return x

@@ -129,7 +129,8 @@ def _read_parts(
         part: (sum(piece.own.shape[0] for piece in group), *group[0].own.shape[1:]) for part, group in groups.items()
     }
     parts = _allocate(shapes, dtype)
-    unpair = isinstance(checkpoint, GGUFCheckpoint) and family.gguf_pairs_rope
+    is_gguf = isinstance(checkpoint, GGUFCheckpoint)
+    unpair = is_gguf and family.gguf_pairs_rope
 
     def read(group: list[_Piece]) -> None:
         for piece in group:
@@ -139,6 +140,10 @@ def _read_parts(
                 rows = torch.empty(spec.shape)
                 _fill(checkpoint, piece, rows)
                 place.copy_(_unpaired(rows, spec.rope_heads))
+            elif is_gguf and spec.gguf_adds_one:
+                rows = torch.empty(spec.shape)
+                _fill(checkpoint, piece, rows)
+                place.copy_(rows - 1)
             else:
                 _fill(checkpoint, piece, place)
 
@@ -185,6 +190,8 @@ def _assemble(config: ModelConfig, parts: dict[str, Tensor], frequencies: Tensor
             mlp_norm=parts[f"layers.{i}.mlp_norm"],
             gate_up=parts[f"layers.{i}.gate_up"],
             down=parts[f"layers.{i}.down"],
+            attn_post_norm=parts.get(f"layers.{i}.attn_post_norm"),
+            mlp_post_norm=parts.get(f"layers.{i}.mlp_post_norm"),
         )
         for i in range(config.layers)
     ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError, UnsupportedModel
+from ..fields import Fields
 from ..weights.gguf import GGUFFile
 from .config import ModelConfig, Rope
 from .family import Family
@@ -60,44 +61,6 @@ def read_config(path: Path | str) -> ModelConfig:
     return config_from_hf(path) if path.is_dir() else config_from_gguf(GGUFFile(path))
 
 
-class _Fields:
-    """Checked access to untyped fields; `source` names them in errors."""
-
-    def __init__(self, data: Mapping[str, Any], source: str) -> None:
-        self.data = data
-        self.source = source
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        value = self._present(key, default)
-        if type(value) is not int or value < 1:
-            raise self.invalid(key, "a positive integer is needed")
-        return value
-
-    def number(self, key: str, default: float | None = None) -> float:
-        value = self._present(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-            raise self.invalid(key, "a positive number is needed")
-        return float(value)
-
-    def require(self, key: str, *allowed: Any) -> None:
-        """Refuses a value other than `allowed`, where the key is present and not null."""
-        value = self.data.get(key)
-        if value is not None and not (isinstance(value, (str, int, float)) and value in allowed):
-            names = " or ".join(repr(item) for item in allowed)
-            raise UnsupportedModel(f"{self.source}: {key} {value!r} is not supported; only {names} is")
-
-    def _present(self, key: str, default: Any) -> Any:
-        value = self.data.get(key)
-        if value is None:
-            value = default
-        if value is None:
-            raise ModelError(f"{self.source} lacks {key!r}")
-        return value
-
-    def invalid(self, key: str, need: str) -> ModelError:
-        return ModelError(f"{self.source}: {key} is {self.data.get(key)!r}; {need}")
-
-
 # --- config.json ----------------------------------------------------------------------------------------------------
 
 
@@ -110,7 +73,7 @@ def config_from_hf(directory: Path) -> ModelConfig:
         raise ModelError(f"cannot read {path}: {error}") from error
     if not isinstance(data, dict):
         raise ModelError(f"{path} does not hold a JSON object")
-    fields = _Fields(data, "config.json")
+    fields = Fields(data, "config.json")
     family = family_of(data.get("model_type"))
     _refuse_hf(fields, family)
     heads = fields.integer("num_attention_heads")
@@ -127,17 +90,17 @@ def config_from_hf(directory: Path) -> ModelConfig:
         rms_eps=fields.number("rms_norm_eps"),
         max_context=fields.integer("max_position_embeddings"),
         rope=_hf_rope(fields),
-        tied_head=data.get("tie_word_embeddings") is True,
+        tied_head=family.tied_head if data.get("tie_word_embeddings") is None else data["tie_word_embeddings"] is True,
         eos_ids=_eos_ids(fields, "eos_token_id"),
+        **family.hf_own(fields),
     )
 
 
-def _refuse_hf(fields: _Fields, family: Family) -> None:
+def _refuse_hf(fields: Fields, family: Family) -> None:
     data = fields.data
     classes = data.get("architectures")
     if classes is not None and classes != [family.hf_class]:
         raise UnsupportedModel(f"config.json: the model class {classes!r} is not supported; {family.hf_class!r} is")
-    fields.require("hidden_act", "silu")
     fields.require("partial_rotary_factor", 1)
     for key, value in family.hf_required.items():
         fields.require(key, value)
@@ -145,18 +108,13 @@ def _refuse_hf(fields: _Fields, family: Family) -> None:
         method = data["quantization_config"]
         method = method.get("quant_method") if isinstance(method, dict) else method
         raise UnsupportedModel(f"config.json: weights quantized by {method!r} are not supported; use a GGUF file")
-    layer_types = data.get("layer_types") or []
-    if not isinstance(layer_types, list) or any(kind != "full_attention" for kind in layer_types):
-        raise UnsupportedModel("config.json: layer_types other than 'full_attention' are not supported")
-    if data.get("use_sliding_window", data.get("sliding_window") is not None):
-        raise UnsupportedModel(f"config.json: sliding window attention ({data.get('sliding_window')}) is not supported")
 
 
-def _hf_rope(fields: _Fields) -> Rope:
+def _hf_rope(fields: Fields) -> Rope:
     scaling = fields.data.get("rope_parameters") or fields.data.get("rope_scaling") or {}
     if not isinstance(scaling, dict) or any(isinstance(value, dict) for value in scaling.values()):
         raise UnsupportedModel(f"config.json: rope parameters {scaling!r} are not supported")
-    inner = _Fields(scaling, "config.json's rope parameters")
+    inner = Fields(scaling, "config.json's rope parameters")
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in ("default", "linear", "llama3"):
         raise UnsupportedModel(f"config.json: RoPE scaling {kind!r} is not supported; default, linear and llama3 are")
@@ -175,7 +133,7 @@ def _hf_rope(fields: _Fields) -> Rope:
     return Rope(theta, "llama3", inner.number("factor"), low, high, inner.integer("original_max_position_embeddings"))
 
 
-def _eos_ids(fields: _Fields, key: str) -> tuple[int, ...]:
+def _eos_ids(fields: Fields, key: str) -> tuple[int, ...]:
     value = fields.data.get(key)
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if any(type(token) is not int or token < 0 for token in ids):
@@ -193,8 +151,8 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
     family = family_of(architecture)
     prefix = f"{architecture}."
     own = {key.removeprefix(prefix): value for key, value in data.items() if key.startswith(prefix)}
-    fields = _Fields(own, f"{file.path.name}: {architecture}")
-    _refuse_gguf(fields, data, file.path.name)
+    fields = Fields(own, f"{file.path.name}: {architecture}")
+    _refuse_gguf(fields, family, data, file.path.name)
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise ModelError(f"{file.path.name} lacks the tensor 'token_embd.weight'")
@@ -216,23 +174,23 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
         max_context=fields.integer("context_length"),
         rope=_gguf_rope(fields, file),
         tied_head="output.weight" not in file.tensors,
-        eos_ids=_eos_ids(_Fields(data, file.path.name), "tokenizer.ggml.eos_token_id"),
+        eos_ids=_eos_ids(Fields(data, file.path.name), "tokenizer.ggml.eos_token_id"),
+        **family.gguf_own(fields),
     )
 
 
-def _refuse_gguf(fields: _Fields, data: Mapping[str, Any], name: str) -> None:
-    unknown = sorted(set(fields.data) - GGUF_KEYS)
+def _refuse_gguf(fields: Fields, family: Family, data: Mapping[str, Any], name: str) -> None:
+    unknown = sorted(set(fields.data) - GGUF_KEYS - family.gguf_keys)
     if unknown:
         raise UnsupportedModel(f"{fields.source}: the parameters {', '.join(unknown)} are not supported")
     fields.require("expert_count", 0)
     fields.require("attention.causal", True)
-    fields.require("attention.sliding_window", 0)
     fields.require("tensor_data_layout", "Meta AI original pth")
     if data.get("split.count", 0) not in (0, 1):
         raise UnsupportedModel(f"{name} is one of {data['split.count']} parts; merge them into one GGUF file first")
 
 
-def _gguf_rope(fields: _Fields, file: GGUFFile) -> Rope:
+def _gguf_rope(fields: Fields, file: GGUFFile) -> Rope:
     theta = fields.number("rope.freq_base", 10_000.0)
     kind = fields.data.get("rope.scaling.type", "none")
     if "rope.scale_linear" in fields.data:  # the older spelling

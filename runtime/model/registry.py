@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ..errors import UnsupportedModel
 from .family import Family
+from .gemma2 import GEMMA2
 from .llama import LLAMA
+from .mistral import MISTRAL
 from .qwen2 import QWEN2
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (LLAMA, QWEN2)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (LLAMA, MISTRAL, QWEN2, GEMMA2)}
 
 
 def family_of(architecture: object) -> Family:
