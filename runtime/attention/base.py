@@ -42,8 +42,8 @@ class AttentionBatch:
 
 
 class Attention(ABC):
-    """Causal attention with grouped queries over a KV pool: softmax(cap(q k / sqrt(head_dim))) v, where the config has no
-    other scale, and `cap` is that of `ModelConfig.score_cap`.
+    """Causal attention with grouped queries over a KV pool: softmax(cap(scale * q k)) v, with `attention_scale` and
+    `score_cap` of the config.
 
     A query at position p in a layer with a window of w sees the keys p - w + 1 to p, of those that its entry has.
     """

@@ -46,8 +46,8 @@ def why_not(config: ModelConfig, dtype: torch.dtype) -> str:
 
 @dataclass
 class _Wrappers:
-    """FlashInfer's wrappers for the layers of one window, as a plan has one window for all. fixed: those of CUDA graphs,
-    by their number of entries. current: what this step's layers run."""
+    """FlashInfer's wrappers for the layers of one window, as a plan has one for all. fixed: those of CUDA graphs, by
+    their number of entries. current: what this step's layers run."""
 
     prefill: Any
     decode: Any
@@ -56,7 +56,7 @@ class _Wrappers:
 
 
 class FlashInferAttention(Attention):
-    """See `Attention`. Planned once per step and window; decodes have wrappers of their own, which CUDA graphs can replay.
+    """See `Attention`. Planned once per step and window; decodes have wrappers of their own, which CUDA graphs replay.
 
     What entries share is read once in the layers that see everything. Those with a window do without: a window's start
     differs from query to query, while a run that is read for a group is seen by all of its queries or by none.

@@ -1,4 +1,4 @@
-"""The Mistral family: Llama with a sliding window in every layer, or in none. GGUF files of it say that they are Llama."""
+"""The Mistral family: Llama with a sliding window in every layer, or in none. In GGUF files it is called Llama."""
 
 from __future__ import annotations
 

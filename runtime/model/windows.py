@@ -1,4 +1,4 @@
-"""Which layers of a checkpoint have a sliding window, as config.json and GGUF say it. This module must not import torch."""
+"""Which layers of a checkpoint have a sliding window. This module must not import torch."""
 
 from __future__ import annotations
 

@@ -117,7 +117,8 @@ def test_the_plan_arrays_mean_plain_attention(one_thread: None) -> None:
         whole = paged_plan(replace(batch, shared=())).own
         out, _ = through(whole, q, pool, 1, causal=True, window_left=window - 1, **scores)
         torch.testing.assert_close(out, reference.run(1, q), atol=1e-5, rtol=1e-5)
-        windows += not torch.allclose(out, through(whole, q, pool, 1, causal=True, **scores)[0], atol=1e-3)
+        if number % 10 == 0:
+            windows += not torch.allclose(out, through(whole, q, pool, 1, causal=True, **scores)[0], atol=1e-3)
         with patch.object(paging, "MIN_SAVED", 0):
             plan = paged_plan(batch)
         rows = torch.arange(len(q)) if plan.rows is None else torch.from_numpy(plan.rows)
@@ -130,7 +131,7 @@ def test_the_plan_arrays_mean_plain_attention(one_thread: None) -> None:
             merge_state_in_place(out[:many], lse[:many], shared_out, shared_lse)
         torch.testing.assert_close(out, reference.run(0, q)[rows], atol=1e-5, rtol=1e-5)
     assert levels > BATCHES / 3
-    assert windows > BATCHES / 3
+    assert windows > BATCHES / 30
 
 
 SCORES: dict[str, dict[str, Any]] = {
@@ -187,8 +188,7 @@ def test_only_layers_that_see_all_read_what_is_shared(
             window: window - 1 for window in set(windows) or {0}
         }
         for window, given in planned.items():
-            own = given["arrays"][2 if window == 0 else 1]
-            assert own.diff().tolist() == ([5, 5] if window == 0 else [20, 20])
+            assert given["arrays"][1].diff().tolist() == ([20, 20] if window else [5, 5])
 
 
 def test_the_invariant_form_has_a_request_for_every_query(fake_flashinfer: ModuleType, one_thread: None) -> None:
