@@ -36,6 +36,7 @@ class ModelConfig:
     embed_scale: what embeddings are multiplied by, once it is rounded to the weights' dtype.
     activation: of the MLPs' gates: "silu", or "gelu_tanh" (GELU in its approximation by tanh).
     norms_add_one: norms multiply by 1 + their weight.
+    local_rope: the positions of layers with a window; None where they have the others'.
     """
 
     architecture: str
@@ -58,6 +59,7 @@ class ModelConfig:
     embed_scale: float = 1.0
     activation: str = "silu"
     norms_add_one: bool = False
+    local_rope: Rope | None = None
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:

@@ -19,7 +19,7 @@ from .shard import Shard
 class Decoder:
     """Weights in one dtype. `embed` and `head` are [vocab, width] (one tensor where tied), `norm` [width].
 
-    rope_frequencies: float32 [head_dim / 2]. ranks: who computes the model; the weights are this rank's part of them.
+    rope_frequencies: float32 [head_dim / 2]; local_frequencies: for layers with a window, where they differ. ranks: who computes the model; the weights are this rank's part of them.
     """
 
     config: ModelConfig
@@ -29,6 +29,7 @@ class Decoder:
     head: Tensor
     rope_frequencies: Tensor
     ranks: Ranks = ALONE
+    local_frequencies: Tensor | None = None
 
     @cached_property
     def shard(self) -> Shard:
@@ -46,9 +47,13 @@ class Decoder:
     def hidden(self, token_ids: Tensor, positions: Tensor, step: AttentionStep) -> Tensor:
         """Last layer's output, normed: [tokens, width]. token_ids and positions: integer [tokens]."""
         x = self.embedded(token_ids)
-        rotation = Rotation.at(positions, self.rope_frequencies, self.dtype)
+        rotation = local = Rotation.at(positions, self.rope_frequencies, self.dtype)
+        if self.local_frequencies is not None:
+            local = Rotation.at(positions, self.local_frequencies, self.dtype)
         for index, layer in enumerate(self.layers):
-            x = layer.forward(index, x, rotation, step, self.shard.config, self.ranks)
+            x = layer.forward(
+                index, x, local if self.config.window(index) else rotation, step, self.shard.config, self.ranks
+            )
         return rms_norm(x, self.norm, self.config)
 
     def logits(self, hidden: Tensor) -> Tensor:

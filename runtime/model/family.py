@@ -38,7 +38,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Family:
-    """A model family. `name` is both config.json's `model_type` and GGUF's `general.architecture`.
+    """A model family. `name` is GGUF's `general.architecture`, and config.json's `model_type` if hf_name is no other.
 
     hf_class: what config.json's `architectures` must name.
     tensors: yields every tensor that a checkpoint of this configuration must hold.
@@ -48,7 +48,8 @@ class Family:
     hf_own, gguf_own: give what of a ModelConfig not every family has, by name, from config.json and from GGUF's keys
         (without the architecture's prefix); they refuse what they do not know, as UnsupportedModel or ModelError.
     gguf_keys: GGUF's keys that only this family's gguf_own understands. tied_head: whether the head is tied where
-        config.json does not say.
+        config.json does not say; rope_theta: that of positions where it does not; local_theta: that of layers with a
+        window, in a family where they have their own, else 0.
     """
 
     name: str
@@ -60,3 +61,6 @@ class Family:
     gguf_own: Callable[[Fields], dict[str, Any]] = no_gguf_windows
     gguf_keys: frozenset[str] = frozenset()
     tied_head: bool = False
+    hf_name: str = ""
+    rope_theta: float = 10_000.0
+    local_theta: float = 0.0

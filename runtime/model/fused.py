@@ -30,10 +30,16 @@ class FusedForward:
         self._add_norm = flashinfer.gemma_fused_add_rmsnorm if adds_one else flashinfer.fused_add_rmsnorm
         is_silu = model.config.activation == "silu"
         self._gate = flashinfer.silu_and_mul if is_silu else flashinfer.gelu_tanh_and_mul
-        positions = torch.arange(model.config.max_context, device=model.device)
-        angles = torch.outer(positions.float(), model.rope_frequencies)
-        self._cos_sin = torch.cat((angles.cos(), angles.sin()), dim=-1)  # float32 [max_context, head_dim]
+        self._cos_sin = self._local_cos_sin = self._rotations(model.rope_frequencies)
+        if model.local_frequencies is not None:
+            self._local_cos_sin = self._rotations(model.local_frequencies)
         self._norms_after = [layer.attn_norm for layer in model.layers[1:]] + [model.norm]
+
+    def _rotations(self, frequencies: Tensor) -> Tensor:
+        """Cosines, then sines, of every position: float32 [max_context, head_dim]."""
+        positions = torch.arange(self.model.config.max_context, device=self.model.device)
+        angles = torch.outer(positions.float(), frequencies)
+        return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
     def hidden(self, token_ids: Tensor, positions: Tensor, step: AttentionStep) -> Tensor:
         """See `Decoder.hidden`."""
@@ -55,12 +61,17 @@ class FusedForward:
         """q, k and v of a layer, q and k rotated: each [tokens, its heads of this rank, head_dim]."""
         config, layer = self.model.shard.config, self.model.layers[index]
         q_width, kv_width = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        parts = F.linear(x, layer.qkv, layer.qkv_bias).split([q_width, kv_width, kv_width], dim=-1)
-        self._kernels.apply_rope_with_cos_sin_cache_inplace(
-            positions, parts[0], parts[1], config.head_dim, self._cos_sin, is_neox=True
-        )
-        q, k, v = (part.view(len(x), -1, config.head_dim) for part in parts)
+        q, k, v = F.linear(x, layer.qkv, layer.qkv_bias).split([q_width, kv_width, kv_width], dim=-1)
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q, k = self._head_norm(q, layer.q_norm), self._head_norm(k, layer.k_norm)
+        rotations = self._local_cos_sin if config.window(index) else self._cos_sin
+        self._kernels.apply_rope_with_cos_sin_cache_inplace(positions, q, k, config.head_dim, rotations, is_neox=True)
+        q, k, v = (part.view(len(x), -1, config.head_dim) for part in (q, k, v))
         return q, k, v
+
+    def _head_norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The norm of every head of x [tokens, heads * head_dim]."""
+        return self._norm(x.reshape(-1, len(weight)), weight, self.model.config.rms_eps).view(len(x), -1)
 
     def finish_layer(self, index: int, attended: Tensor, residual: Tensor) -> Tensor:
         """The rest of a layer: adds to the residual stream and gives its norm, as the next layer wants it."""

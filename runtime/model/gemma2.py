@@ -46,21 +46,27 @@ def _hf_own(fields: Fields) -> dict[str, Any]:
         "score_scale": 1 / math.sqrt(fields.number("query_pre_attn_scalar", QUERY_SCALAR)),
         "score_cap": _cap(fields, "attn_logit_softcapping", SCORE_CAP),
         "logit_cap": _cap(fields, "final_logit_softcapping", LOGIT_CAP),
-        **_unsaid(fields.integer("hidden_size")),
+        **unsaid(fields.integer("hidden_size")),
     }
 
 
 def _gguf_own(fields: Fields) -> dict[str, Any]:
     """The scale of queries and the layers that slide are llama.cpp's, as GGUF does not say them."""
     layers, width = layer_count(fields, "block_count"), fields.integer("embedding_length")
-    scale = 1 / math.sqrt(width / fields.integer("attention.head_count")) if layers == LAYERS_27B else 0.0
     return {
         "windows": windows_of(_alternating(layers), fields.integer("attention.sliding_window", WINDOW)),
-        "score_scale": scale,
+        "score_scale": gguf_scale(fields, large=layers == LAYERS_27B),
         "score_cap": fields.number("attn_logit_softcapping", SCORE_CAP),
         "logit_cap": fields.number("final_logit_softcapping", LOGIT_CAP),
-        **_unsaid(width),
+        **unsaid(width),
     }
+
+
+def gguf_scale(fields: Fields, *, large: bool) -> float:
+    """How the 27B model of a generation scales queries, and the others do (0: by the head dimension)."""
+    if not large:
+        return 0.0
+    return 1 / math.sqrt(fields.integer("embedding_length") / fields.integer("attention.head_count"))
 
 
 def _alternating(layers: int) -> list[str]:
@@ -72,7 +78,8 @@ def _cap(fields: Fields, key: str, default: float) -> float:
     return fields.number(key, default) if fields.data.get(key, default) is not None else 0.0
 
 
-def _unsaid(width: int) -> dict[str, Any]:
+def unsaid(width: int) -> dict[str, Any]:
+    """What no checkpoint of Gemma says."""
     return {"embed_scale": math.sqrt(width), "activation": "gelu_tanh", "norms_add_one": True}
 
 

@@ -97,7 +97,8 @@ class DecoderLayer:
     """A pre-norm decoder layer. Matrices are [out, in]; qkv stacks the rows of q, k and v, gate_up those of its two.
 
     Where there are ranks, qkv and gate_up have this rank's rows, out and down its columns. The post-norms are of what
-    attention and MLP give, before it is added; None where there are none.
+    attention and MLP give, before it is added; q_norm and k_norm [head_dim] are of every head, before it is rotated. None
+    where there are none.
     """
 
     attn_norm: Tensor
@@ -109,11 +110,13 @@ class DecoderLayer:
     down: Tensor
     attn_post_norm: Tensor | None = None
     mlp_post_norm: Tensor | None = None
+    q_norm: Tensor | None = None
+    k_norm: Tensor | None = None
 
     def norms(self) -> list[Tensor]:
         """Every norm's weight."""
-        post = (self.attn_post_norm, self.mlp_post_norm)
-        return [self.attn_norm, self.mlp_norm, *(norm for norm in post if norm is not None)]
+        some = (self.attn_post_norm, self.mlp_post_norm, self.q_norm, self.k_norm)
+        return [self.attn_norm, self.mlp_norm, *(norm for norm in some if norm is not None)]
 
     def forward(
         self, index: int, x: Tensor, rotation: Rotation, step: AttentionStep, config: ModelConfig, ranks: Ranks
@@ -123,7 +126,11 @@ class DecoderLayer:
         rotated_heads = config.heads + config.kv_heads
         normed = rms_norm(x, self.attn_norm, config)
         qkv = F.linear(normed, self.qkv, self.qkv_bias).view(tokens, -1, config.head_dim)
-        qk = rotation.apply(qkv[:, :rotated_heads])
+        qk = qkv[:, :rotated_heads]
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = qk.split([config.heads, config.kv_heads], dim=1)
+            qk = torch.cat((rms_norm(q, self.q_norm, config), rms_norm(k, self.k_norm, config)), dim=1)
+        qk = rotation.apply(qk)
         attended = step.attend(index, qk[:, : config.heads], qk[:, config.heads :], qkv[:, rotated_heads:])
         attended = ranks.sum(F.linear(attended.reshape(tokens, -1), self.out))
         x += attended if self.attn_post_norm is None else rms_norm(attended, self.attn_post_norm, config)

@@ -192,8 +192,13 @@ def _assemble(config: ModelConfig, parts: dict[str, Tensor], frequencies: Tensor
             down=parts[f"layers.{i}.down"],
             attn_post_norm=parts.get(f"layers.{i}.attn_post_norm"),
             mlp_post_norm=parts.get(f"layers.{i}.mlp_post_norm"),
+            q_norm=parts.get(f"layers.{i}.q_norm"),
+            k_norm=parts.get(f"layers.{i}.k_norm"),
         )
         for i in range(config.layers)
     ]
     embed = parts["embed"]
-    return Decoder(config, embed, layers, parts["norm"], parts.get("head", embed), frequencies, ranks)
+    local = None
+    if config.local_rope is not None:
+        local = rope_frequencies(config.local_rope, config.head_dim, None).to(frequencies.device)
+    return Decoder(config, embed, layers, parts["norm"], parts.get("head", embed), frequencies, ranks, local)

@@ -16,6 +16,7 @@ from ..weights.gguf import GGUFFile
 from .config import ModelConfig, Rope
 from .family import Family
 from .registry import family_of
+from .windows import FULL, SLIDING
 
 # config.json's `rope_scaling` / `rope_parameters`: the keys that are understood.
 ROPE_KEYS = {
@@ -76,6 +77,7 @@ def config_from_hf(directory: Path) -> ModelConfig:
     fields = Fields(data, "config.json")
     family = family_of(data.get("model_type"))
     _refuse_hf(fields, family)
+    rope, local_rope = _hf_ropes(fields, family)
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
     return ModelConfig(
@@ -89,9 +91,10 @@ def config_from_hf(directory: Path) -> ModelConfig:
         head_dim=fields.integer("head_dim", hidden // heads),
         rms_eps=fields.number("rms_norm_eps"),
         max_context=fields.integer("max_position_embeddings"),
-        rope=_hf_rope(fields),
+        rope=rope,
         tied_head=family.tied_head if data.get("tie_word_embeddings") is None else data["tie_word_embeddings"] is True,
         eos_ids=_eos_ids(fields, "eos_token_id"),
+        local_rope=local_rope,
         **family.hf_own(fields),
     )
 
@@ -110,8 +113,20 @@ def _refuse_hf(fields: Fields, family: Family) -> None:
         raise UnsupportedModel(f"config.json: weights quantized by {method!r} are not supported; use a GGUF file")
 
 
-def _hf_rope(fields: Fields) -> Rope:
+def _hf_ropes(fields: Fields, family: Family) -> tuple[Rope, Rope | None]:
+    """The positions of all layers, or of those without a window and of those with one."""
     scaling = fields.data.get("rope_parameters") or fields.data.get("rope_scaling") or {}
+    theta = fields.number("rope_theta", family.rope_theta)
+    if not family.local_theta:
+        return _hf_rope(scaling, theta), None
+    local: Any = {}
+    if isinstance(scaling, dict) and scaling.keys() and scaling.keys() <= {FULL, SLIDING}:
+        scaling, local = scaling.get(FULL) or {}, scaling.get(SLIDING) or {}
+    return _hf_rope(scaling, theta), _hf_rope(local, fields.number("rope_local_base_freq", family.local_theta))
+
+
+def _hf_rope(scaling: Any, theta: float) -> Rope:
+    """theta: where the parameters have none."""
     if not isinstance(scaling, dict) or any(isinstance(value, dict) for value in scaling.values()):
         raise UnsupportedModel(f"config.json: rope parameters {scaling!r} are not supported")
     inner = Fields(scaling, "config.json's rope parameters")
@@ -122,7 +137,7 @@ def _hf_rope(fields: Fields) -> Rope:
     if unknown:
         raise UnsupportedModel(f"config.json: the rope parameters {', '.join(unknown)} are not supported")
     inner.require("partial_rotary_factor", 1)
-    theta = inner.number("rope_theta", fields.number("rope_theta", 10_000.0))
+    theta = inner.number("rope_theta", theta)
     if kind == "default":
         return Rope(theta)
     if kind == "linear":

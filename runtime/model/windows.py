@@ -9,6 +9,7 @@ from ..errors import ModelError, UnsupportedModel
 from ..fields import Fields
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+QWEN_WINDOW, QWEN_FULL_LAYERS = 4096, 28  # where config.json has neither `sliding_window` nor `max_window_layers`
 MOST_LAYERS = 10_000  # more are nonsense, and a list of them would take the memory
 
 
@@ -60,3 +61,19 @@ def window_size(fields: Fields, default: int) -> int:
 def windows_of(kinds: Sequence[str], window: int) -> tuple[int, ...]:
     """For ModelConfig: `window` for the layers that slide."""
     return tuple(window if kind == SLIDING else 0 for kind in kinds)
+
+
+def upper_windows(fields: Fields) -> dict[str, Any]:
+    """For the Qwen families: the layers from `max_window_layers` on slide, or those that `layer_types` names."""
+    slides = bool(fields.data.get("use_sliding_window"))
+    kinds = layer_kinds(fields)
+    if kinds is None and slides:
+        first = fields.data.get("max_window_layers", QWEN_FULL_LAYERS)
+        if type(first) is not int or first < 0:
+            raise fields.invalid("max_window_layers", "a number of layers is needed")
+        kinds = [SLIDING if i >= first else FULL for i in range(layer_count(fields, "num_hidden_layers"))]
+    if kinds is None or SLIDING not in kinds:
+        return {}
+    if not slides:
+        raise ModelError(f"{fields.source}: layer_types has {SLIDING!r}, but use_sliding_window is not true")
+    return {"windows": windows_of(kinds, window_size(fields, QWEN_WINDOW))}

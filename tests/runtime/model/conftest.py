@@ -20,6 +20,8 @@ HF_TO_GGUF = {
     "lm_head.weight": "output.weight",
     "input_layernorm.weight": "attn_norm.weight",
     "post_attention_layernorm.weight": "ffn_norm.weight",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -47,7 +49,7 @@ def write_gguf(model: Any, path: Path, quantization: str = "F32", drop: tuple[st
     import gguf
 
     config = model.config
-    kind = {"mistral": "llama"}.get(config.model_type, config.model_type)
+    kind = {"mistral": "llama", "gemma3_text": "gemma3"}.get(config.model_type, config.model_type)
     writer = gguf.GGUFWriter(str(path), kind)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)

@@ -96,7 +96,7 @@ def test_rope_in_its_older_and_newer_spelling(read: Read, scaling: dict[str, Any
     [
         (
             {"model_type": "mamba"},
-            "the architecture 'mamba' is not supported; supported are llama, mistral, qwen2, gemma2",
+            "the architecture 'mamba' is not supported; supported are llama, mistral, qwen2, qwen3, gemma2, ",
         ),
         ({"model_type": ...}, "the architecture None is not supported"),
         ({"model_type": ["llama"]}, "is not supported"),

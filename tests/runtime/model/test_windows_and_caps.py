@@ -29,6 +29,17 @@ GEMMA2 = {
 }
 WINDOW_ABOVE = {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+ROPES: dict[str, Any] = {
+    "full_attention": {"rope_type": "default", "rope_theta": 1e5},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
+}
+LINEAR = ROPES | {"full_attention": {"rope_type": "linear", "rope_theta": 1e5, "factor": 4.0}}
+GEMMA3: dict[str, Any] = {
+    "head_dim": 16,
+    "sliding_window": 20,
+    "query_pre_attn_scalar": 9,
+    "sliding_window_pattern": 3,
+}
 # The family, its options, and others that each must give other logits: a test that cannot tell them apart is none.
 MODELS: dict[str, tuple[str, dict[str, Any], list[dict[str, Any]]]] = {
     "mistral": ("mistral", {"sliding_window": 20}, [{"sliding_window": None}, {"sliding_window": 21}]),
@@ -51,6 +62,11 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[dict[str, Any]]]] = {
         GEMMA2 | {"attn_logit_softcapping": None, "final_logit_softcapping": None},
         [{"attn_logit_softcapping": 1.5}],
     ),
+    "qwen3": ("qwen3", {"head_dim": 32}, [{}]),
+    "qwen3, upper layers": ("qwen3", WINDOW_ABOVE | {"head_dim": 16}, [{"use_sliding_window": False}]),
+    "gemma3": ("gemma3_text", GEMMA3, [{"sliding_window": 21}, {"query_pre_attn_scalar": 16}, {"layer_types": MIXED}]),
+    "gemma3, linear": ("gemma3_text", GEMMA3 | {"rope_parameters": LINEAR}, [{"rope_parameters": ROPES}]),
+    "gemma3, capped": ("gemma3_text", GEMMA3 | {"final_logit_softcapping": 2.5}, [{"final_logit_softcapping": None}]),
 }
 Build = Callable[..., Any]
 
