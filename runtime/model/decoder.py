@@ -19,7 +19,8 @@ from .shard import Shard
 class Decoder:
     """Weights in one dtype. `embed` and `head` are [vocab, width] (one tensor where tied), `norm` [width].
 
-    rope_frequencies: float32 [head_dim / 2]; local_frequencies: for layers with a window, where they differ. ranks: who computes the model; the weights are this rank's part of them.
+    rope_frequencies: float32 [head_dim / 2]; local_frequencies: for layers with a window, where theirs differ.
+    ranks: who computes the model; the weights are this rank's part of them.
     """
 
     config: ModelConfig

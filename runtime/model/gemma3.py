@@ -1,5 +1,5 @@
-"""The Gemma 3 family, its language models: Gemma 2 without caps of scores, but with norms of q's and k's heads, five layers
-with a window for each without, and other rotations in those with one."""
+"""The Gemma 3 family, its language models: Gemma 2 without capped scores, with norms of q's and k's heads, with five
+layers that have a window for each that has none, and with rotations of their own in those."""
 
 from __future__ import annotations
 

@@ -97,8 +97,8 @@ class DecoderLayer:
     """A pre-norm decoder layer. Matrices are [out, in]; qkv stacks the rows of q, k and v, gate_up those of its two.
 
     Where there are ranks, qkv and gate_up have this rank's rows, out and down its columns. The post-norms are of what
-    attention and MLP give, before it is added; q_norm and k_norm [head_dim] are of every head, before it is rotated. None
-    where there are none.
+    attention and MLP give, before it is added; q_norm and k_norm [head_dim] are of every head, before it is rotated.
+    They are None where there are none.
     """
 
     attn_norm: Tensor
