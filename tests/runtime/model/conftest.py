@@ -49,7 +49,8 @@ def write_gguf(model: Any, path: Path, quantization: str = "F32", drop: tuple[st
     import gguf
 
     config = model.config
-    kind = {"mistral": "llama", "gemma3_text": "gemma3"}.get(config.model_type, config.model_type)
+    kind: str = config.model_type
+    kind = {"mistral": "llama", "gemma3_text": "gemma3"}.get(kind, kind)
     writer = gguf.GGUFWriter(str(path), kind)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)

@@ -71,6 +71,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2, tied": ("qwen2", {"vocab_size": 97, "tie_word_embeddings": True, "num_key_value_heads": 1}),
     "qwen3": ("qwen3", {"vocab_size": 97, "head_dim": 16}),
     "mistral": ("mistral", {"vocab_size": 97, "sliding_window": 6}),
+    "gemma3": ("gemma3_text", {"vocab_size": 97, "head_dim": 16, "sliding_window": 6}),
     "gemma2": (
         "gemma2",
         {
