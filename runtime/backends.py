@@ -73,6 +73,7 @@ def load_runner(
     deterministic: bool = False,
     ranks: Ranks = ALONE,
     progress: Callable[[str], None] = lambda _: None,
+    max_context: int = 0,
 ) -> tuple[Runner, str]:
     """The model at `path` on the backend of that name, and why "auto" did not take the best one ("" where it did).
 
@@ -81,12 +82,15 @@ def load_runner(
     "none", "q8_0" or "q4_0", for the kernels only. deterministic: results do not depend on the batch (the kernels'
     never do, FlashInfer's then at a cost; torch's attention is refused). ranks: who shares the
     model; the kernels share none. make_pool: given a configuration with this rank's heads. progress: takes a sentence
-    on quantized weights. Raises ModelError or UnsupportedModel.
+    on quantized weights. max_context: tokens of the longest sequence, 0 for the model's own. Raises ModelError or
+    UnsupportedModel.
     """
     if backend not in ("auto", *BACKENDS):
         raise UnsupportedModel(f"there is no attention backend {backend!r} here; there are auto, {', '.join(BACKENDS)}")
     if device.type == "cuda":
-        return _gpu_runner(path, make_pool, dtype, device, backend, quantize, deterministic, ranks, progress)
+        return _gpu_runner(
+            path, make_pool, dtype, device, backend, quantize, deterministic, ranks, progress, max_context
+        )
     if backend == FlashInferAttention.name:
         raise UnsupportedModel("the flashinfer backend needs a GPU (device cuda); here there are auto, cpu and torch")
     reason = ""
@@ -94,7 +98,7 @@ def load_runner(
         try:
             if ranks.size > 1:
                 raise NotForKernels(f"the kernels do not divide a model, and tp is {ranks.size}")
-            return _native_runner(path, make_pool, dtype, quantize, progress), ""
+            return _native_runner(path, make_pool, dtype, quantize, progress, max_context), ""
         except (KernelsMissing, NotForKernels) as error:
             reason = str(error)
             if backend != "auto":
@@ -104,8 +108,9 @@ def load_runner(
     if deterministic:
         raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
     model = load_model(path, dtype, ranks=ranks, progress=progress)
-    pool = make_pool(model.shard.config)
-    return TorchRunner(model, pool, TorchAttention(model.shard.config, pool)), reason
+    own = model.shard.config
+    pool = make_pool(own)
+    return TorchRunner(model, pool, TorchAttention(own.within(max_context), pool)), reason
 
 
 def _gpu_runner(
@@ -118,6 +123,7 @@ def _gpu_runner(
     deterministic: bool,
     ranks: Ranks,
     progress: Callable[[str], None],
+    max_context: int,
 ) -> tuple[Runner, str]:
     if backend == NativeDecoder.backend or quantize != "none":
         asked = "the cpu backend" if quantize == "none" else f"quantize {quantize}"
@@ -133,7 +139,7 @@ def _gpu_runner(
         raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
     kernels = weight_kernels(scheme_of(Path(path)), dtype, device)
     model = load_model(path, dtype, device, ranks, kernels=kernels, progress=progress)
-    own = model.shard.config
+    own = model.shard.config.within(max_context)
     pool = make_pool(own)
     if reason or backend == TorchAttention.name:
         return TorchRunner(model, pool, TorchAttention(own, pool)), reason if backend == "auto" else ""
@@ -148,10 +154,12 @@ def _native_runner(
     dtype: torch.dtype,
     quantize: str,
     progress: Callable[[str], None],
+    max_context: int,
 ) -> Runner:
     if dtype != torch.float32:
         raise NotForKernels(f"its arithmetic is float32, not {str(dtype).removeprefix('torch.')}")
     library = Library(library_path())
     threads = torch.get_num_threads()
-    config, weights = load_weights(path, library, threads, "" if quantize == "none" else quantize, progress)
+    how = "" if quantize == "none" else quantize
+    config, weights = load_weights(path, library, threads, how, progress, max_context=max_context)
     return NativeDecoder(config, weights, make_pool(config), library, threads)

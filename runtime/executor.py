@@ -408,6 +408,7 @@ def load_executor(
         deterministic=deterministic,
         ranks=ranks,
         progress=progress,
+        max_context=max_context,
     )
     limit = runner.config.max_context
     context = min(max_context or limit, limit, runner.pool.slots)

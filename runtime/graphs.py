@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from .attention.base import AttentionBatch
-from .attention.paging import shares
 from .kv_pool import KVPool
 from .model.layers import AttentionStep
 from .transfer import to_device
@@ -33,6 +32,7 @@ Capture = Callable[[Callable[[], Tensor]], tuple[Tensor, Replay]]
 class FixedAttention(Protocol):
     """Attention whose plan can live at addresses that stay; see `attention.flashinfer.FlashInferAttention`."""
 
+    def shares(self, batch: AttentionBatch) -> bool: ...
     def reserve(self, sizes: list[int], most_slots: int) -> None: ...
     def plan_fixed(self, batch: AttentionBatch) -> None: ...
 
@@ -98,7 +98,7 @@ class DecodeGraphs:
         return (
             0 < entries == batch.qo_indptr[-1] <= self._sizes[-1]
             and batch.kv_indptr[-1] + self._sizes[-1] <= self._most_slots
-            and not shares(batch)
+            and not self._attention.shares(batch)
         )
 
     def run(self, batch: AttentionBatch, inputs: np.ndarray, resolve: Callable[[Tensor], Tensor]) -> Tensor:

@@ -42,13 +42,18 @@ class AttentionBatch:
 
 
 class Attention(ABC):
-    """Causal attention with grouped queries over a KV pool, scaled by 1 / sqrt(head_dim)."""
+    """Causal attention with grouped queries over a KV pool: softmax(cap(scale * q k)) v, with `attention_scale` and
+    `score_cap` of the config.
+
+    A query at position p in a layer with a window of w sees the keys p - w + 1 to p, of those that its entry has.
+    """
 
     name: str
 
     def __init__(self, config: ModelConfig, pool: KVPool) -> None:
         self.config = config
         self.pool = pool
+        self.windows = sorted(set(config.windows)) or [0]  # each that some layer has; 0: none
 
     @abstractmethod
     def plan(self, batch: AttentionBatch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..kv_pool import KVPool
 from ..model.config import ModelConfig
 from ..transfer import to_device
 from .base import Attention, AttentionBatch
-from .paging import PagedLevel, one_query_each, paged_plan
+from .paging import PagedLevel, PagedPlan, one_query_each, paged_plan, shares
 
 WORKSPACE_BYTES = 128 << 20  # what FlashInfer recommends for the partial results of split runs
 KERNELS = "fa2"  # one family of kernels on every GPU, for prefill, extend, decode and shared prefixes alike
@@ -43,8 +44,23 @@ def why_not(config: ModelConfig, dtype: torch.dtype) -> str:
     return "" if is_installed() else MISSING
 
 
+@dataclass
+class _Wrappers:
+    """FlashInfer's wrappers for the layers of one window, as a plan has one for all. fixed: those of CUDA graphs, by
+    their number of entries. current: what this step's layers run."""
+
+    prefill: Any
+    decode: Any
+    fixed: dict[int, Any] = field(default_factory=dict)
+    current: Any = None
+
+
 class FlashInferAttention(Attention):
-    """See `Attention`. Planned once per step; decodes have wrappers of their own, which CUDA graphs can replay."""
+    """See `Attention`. Planned once per step and window; decodes have wrappers of their own, which CUDA graphs replay.
+
+    What entries share is read once in the layers that see everything. Those with a window do without: a window's start
+    differs from query to query, while a run that is read for a group is seen by all of its queries or by none.
+    """
 
     name = "flashinfer"
 
@@ -69,14 +85,9 @@ class FlashInferAttention(Attention):
         self._invariant = invariant
         self._device = pool.device
         self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self._device)
-        self._prefill = self._prefill_wrapper()
         self._shared = self._prefill_wrapper()
-        self._decode = self.kernels.BatchDecodeWithPagedKVCacheWrapper(
-            self._workspace, LAYOUT, use_tensor_cores=True, backend=KERNELS
-        )
-        self._fixed: dict[int, Any] = {}  # the wrappers of CUDA graphs, by their number of entries
+        self._wrappers = {window: _Wrappers(self._prefill_wrapper(), self._decode_wrapper()) for window in self.windows}
         self._fixed_indices: Tensor | None = None
-        self._current: Any = self._prefill
         self._rows: Tensor | None = None
         self._shared_queries = 0
         self._planned = torch.cuda.Event() if self._device.type == "cuda" else None
@@ -90,26 +101,45 @@ class FlashInferAttention(Attention):
 
     def plan(self, batch: AttentionBatch) -> None:
         self._await_last_plan()
-        plan = paged_plan(one_query_each(batch) if self._invariant else batch)
-        self._rows = None if plan.rows is None else to_device(plan.rows, self._device)
-        self._shared_queries = 0
-        if plan.shared is not None:
-            self._shared_queries = int(plan.shared.qo_indptr[-1])
-            self._plan_prefill(self._shared, plan.shared, causal=False)
-        if plan.shared is None and plan.own.longest == 1:
-            self._current = self._decode
-            self._plan_decode(self._decode, plan.own)
-        else:
-            self._current = self._prefill
-            self._plan_prefill(self._prefill, plan.own, causal=True)
+        batch = one_query_each(batch) if self._invariant else batch
+        self._rows, self._shared_queries = None, 0
+        grouped = self.shares(batch)
+        if grouped:
+            self._plan_levels(self._wrappers[0], paged_plan(batch))
+        whole = paged_plan(replace(batch, shared=())).own
+        for window, wrappers in self._wrappers.items():
+            if window or not grouped:
+                self._plan_whole(wrappers, whole, window)
         self._note_planned()
+
+    def shares(self, batch: AttentionBatch) -> bool:
+        """Whether some layers read the batch's groups once for all who share them."""
+        return 0 in self._wrappers and shares(batch)
+
+    def _plan_whole(self, wrappers: _Wrappers, level: PagedLevel, window: int) -> None:
+        if level.longest == 1:
+            wrappers.current = wrappers.decode
+            self._plan_decode(wrappers.decode, level, window)
+        else:
+            wrappers.current = wrappers.prefill
+            self._plan_prefill(wrappers.prefill, level, window, causal=True)
+
+    def _plan_levels(self, wrappers: _Wrappers, plan: PagedPlan) -> None:
+        assert plan.shared is not None
+        self._rows = None if plan.rows is None else to_device(plan.rows, self._device)
+        self._shared_queries = int(plan.shared.qo_indptr[-1])
+        self._plan_prefill(self._shared, plan.shared, 0, causal=False)
+        wrappers.current = wrappers.prefill
+        self._plan_prefill(wrappers.prefill, plan.own, 0, causal=True)
 
     def run(self, layer: int, q: Tensor) -> Tensor:
         cache = self._pages(layer)
-        if not self._shared_queries:
-            return self._current.run(q, cache)
+        window = self.config.window(layer)
+        current = self._wrappers[window].current
+        if window or not self._shared_queries:
+            return current.run(q, cache)
         q = q if self._rows is None else q.index_select(0, self._rows)
-        out, lse = self._prefill.run(q, cache, return_lse=True)
+        out, lse = current.run(q, cache, return_lse=True)
         many = self._shared_queries
         shared_out, shared_lse = self._shared.run(q[:many], cache, return_lse=True)
         self.kernels.merge_state_in_place(out[:many], lse[:many], shared_out, shared_lse)
@@ -123,25 +153,17 @@ class FlashInferAttention(Attention):
         A graph replays the addresses it was captured with, so their plan arrays live in buffers that stay.
         """
         self._fixed_indices = torch.zeros(most_slots, dtype=torch.int32, device=self._device)
-        for size in sizes:
-            self._fixed[size] = self.kernels.BatchDecodeWithPagedKVCacheWrapper(
-                self._workspace,
-                LAYOUT,
-                use_cuda_graph=True,
-                use_tensor_cores=True,
-                paged_kv_indptr_buffer=torch.zeros(size + 1, dtype=torch.int32, device=self._device),
-                paged_kv_indices_buffer=self._fixed_indices,
-                paged_kv_last_page_len_buffer=torch.ones(size, dtype=torch.int32, device=self._device),
-                backend=KERNELS,
-            )
+        for wrappers in self._wrappers.values():
+            wrappers.fixed = {size: self._fixed_wrapper(size) for size in sizes}
 
     def plan_fixed(self, batch: AttentionBatch) -> None:
         """As `plan`, for decodes of a reserved number of entries: `run` is then the same launches each time."""
         self._await_last_plan()
         level = paged_plan(batch).own
         self._rows, self._shared_queries = None, 0
-        self._current = self._fixed[len(level.last_page_len)]
-        self._plan_decode(self._current, level)
+        for window, wrappers in self._wrappers.items():
+            wrappers.current = wrappers.fixed[len(level.last_page_len)]
+            self._plan_decode(wrappers.current, level, window)
         self._note_planned()
 
     # --- FlashInfer's own calls ---------------------------------------------------------------------------------------
@@ -149,7 +171,33 @@ class FlashInferAttention(Attention):
     def _prefill_wrapper(self) -> Any:
         return self.kernels.BatchPrefillWithPagedKVCacheWrapper(self._workspace, LAYOUT, backend=KERNELS)
 
-    def _plan_prefill(self, wrapper: Any, level: PagedLevel, *, causal: bool) -> None:
+    def _decode_wrapper(self) -> Any:
+        return self.kernels.BatchDecodeWithPagedKVCacheWrapper(
+            self._workspace, LAYOUT, use_tensor_cores=True, backend=KERNELS
+        )
+
+    def _fixed_wrapper(self, size: int) -> Any:
+        """They may share their slots' buffer: whatever its window, a plan writes the same into it."""
+        return self.kernels.BatchDecodeWithPagedKVCacheWrapper(
+            self._workspace,
+            LAYOUT,
+            use_cuda_graph=True,
+            use_tensor_cores=True,
+            paged_kv_indptr_buffer=torch.zeros(size + 1, dtype=torch.int32, device=self._device),
+            paged_kv_indices_buffer=self._fixed_indices,
+            paged_kv_last_page_len_buffer=torch.ones(size, dtype=torch.int32, device=self._device),
+            backend=KERNELS,
+        )
+
+    def _scores(self, window: int) -> dict[str, Any]:
+        """What becomes of scores, for every plan. FlashInfer counts a window's keys without the query's own."""
+        return {
+            "window_left": window - 1,  # -1: all
+            "logits_soft_cap": self.config.score_cap,  # 0: none
+            "sm_scale": self.config.attention_scale,
+        }
+
+    def _plan_prefill(self, wrapper: Any, level: PagedLevel, window: int, *, causal: bool) -> None:
         wrapper.plan(
             torch.from_numpy(level.qo_indptr),
             torch.from_numpy(level.kv_indptr),
@@ -162,9 +210,10 @@ class FlashInferAttention(Attention):
             causal=causal,
             q_data_type=self._dtype,
             kv_data_type=self.pool.dtype,
+            **self._scores(window),
         )
 
-    def _plan_decode(self, wrapper: Any, level: PagedLevel) -> None:
+    def _plan_decode(self, wrapper: Any, level: PagedLevel, window: int) -> None:
         wrapper.plan(
             torch.from_numpy(level.kv_indptr),
             to_device(level.kv_indices.astype(np.int32), self._device),
@@ -176,6 +225,7 @@ class FlashInferAttention(Attention):
             q_data_type=self._dtype,
             kv_data_type=self.pool.dtype,
             disable_split_kv=self._invariant,
+            **self._scores(window),
         )
 
     def _pages(self, layer: int) -> tuple[Tensor, Tensor]:

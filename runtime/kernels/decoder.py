@@ -82,7 +82,7 @@ class NativeDecoder(Runner):
 
     def __init__(self, config: ModelConfig, weights: Weights, pool: KVPool, library: Library, threads: int) -> None:
         """Raises NotForKernels for what the kernels do not compute."""
-        check_sizes(config)
+        check_model(config)
         if pool.dtype not in KV_TYPES:
             raise NotForKernels(f"the kernels have no KV pool of {pool.dtype}")
         self.config = config
@@ -161,8 +161,8 @@ class NativeDecoder(Runner):
         )
 
 
-def check_sizes(config: ModelConfig) -> None:
-    """Raises NotForKernels for a head size or a sharing of heads that the kernels do not have."""
+def check_model(config: ModelConfig) -> None:
+    """Raises NotForKernels for a size or an operation that the kernels do not have."""
     if config.head_dim % HEAD_DIM_UNIT or config.head_dim > MAX_HEAD_DIM:
         raise NotForKernels(
             f"the kernels have head dimensions that are multiples of {HEAD_DIM_UNIT} up to {MAX_HEAD_DIM}, "
@@ -170,6 +170,21 @@ def check_sizes(config: ModelConfig) -> None:
         )
     if config.heads // config.kv_heads > MAX_SHARED_HEADS:
         raise NotForKernels(f"the kernels let {MAX_SHARED_HEADS} heads at most share one key-value head")
+    for unlike, what in (
+        (config.activation != "silu", f"MLPs gated by {config.activation}"),
+        (config.norms_add_one, "norms that add one to their weights"),
+        (config.embed_scale != 1, "scaled embeddings"),
+        (config.score_cap or config.logit_cap, "caps of attention scores and logits"),
+        (config.score_scale, "attention scaled other than by the head dimension"),
+    ):
+        if unlike:
+            raise NotForKernels(f"the kernels do not have {what}, which this model ({config.architecture}) needs")
+    if config.windows:
+        window = min(filter(None, config.windows))
+        raise NotForKernels(
+            f"the kernels do not have sliding windows, and this model ({config.architecture}) has one of {window} "
+            f"tokens; with max_context {window} or less it needs none"
+        )
 
 
 def with_arrays(

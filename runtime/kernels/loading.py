@@ -16,12 +16,13 @@ from ..model.loading import ROPE_FACTORS, checked_specs, config_of, what_becomes
 from ..model.registry import family_of
 from ..weights.checkpoint import Checkpoint, GGUFCheckpoint, open_checkpoint
 from ..weights.quantized_checkpoint import QuantizedCheckpoint
-from .decoder import LayerWeights, Weights, check_sizes
+from .decoder import LayerWeights, NotForKernels, Weights, check_model
 from .native import Library
 from .packing import PackedMatrix, Packer, unpaired_order
 from .stored import quantized, stored_matrix
 
 QUANTIZATIONS = {"q8_0": "Q8_0", "q4_0": "Q4_0"}
+PARTS = {"embed", "attn_norm", "qkv", "qkv_bias", "out", "mlp_norm", "gate_up", "down", "norm", "head"}
 
 
 def load_weights(
@@ -30,20 +31,26 @@ def load_weights(
     threads: int,
     quantize: str = "",
     progress: Callable[[str], None] = lambda _: None,
+    *,
+    max_context: int = 0,
 ) -> tuple[ModelConfig, Weights]:
     """The model at `path` (a `.gguf` file or a Hugging Face directory), its matrices in the types that are stored.
 
     Those that a directory has quantized become float32. quantize: "q8_0" or "q4_0" makes plain matrices of that type
     first, and those; "" leaves them. progress: takes a sentence on quantized weights.
+    max_context: of the sequences to come; 0 is the model's own. The configuration is that of a model for these.
     Raises ModelError or UnsupportedModel; the latter also where there is nothing left to quantize.
     """
     if quantize and quantize not in QUANTIZATIONS:
         raise UnsupportedModel(f"quantize {quantize!r} is not supported; there are {', '.join(QUANTIZATIONS)}")
     checkpoint = open_checkpoint(path)
-    config = config_of(checkpoint, path)
-    check_sizes(config)
+    config = config_of(checkpoint, path).within(max_context)
+    check_model(config)
     family = family_of(config.architecture)
     specs = checked_specs(checkpoint, family, config)
+    unknown = {spec.part.rpartition(".")[2] for spec in specs} - PARTS
+    if unknown:
+        raise NotForKernels(f"the kernels have no place for {min(unknown)}, which {config.architecture} models have")
     factors = checkpoint.read(ROPE_FACTORS) if config.rope.scaling == "factors" else None
     frequencies = rope_frequencies(config.rope, config.head_dim, factors).contiguous().numpy()
     if isinstance(checkpoint, QuantizedCheckpoint):

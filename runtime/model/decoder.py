@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..ranks import ALONE, Ranks
 from .config import ModelConfig
-from .layers import AttentionStep, DecoderLayer, Rotation, rms_norm
+from .layers import AttentionStep, DecoderLayer, Rotation, capped, rms_norm
 from .linear import Matrix, linear, tensors_of, types_of
 from .shard import Shard
 
@@ -21,7 +21,8 @@ class Decoder:
     """Weights in one dtype; matrices may be quantized. `embed` and `head` are [vocab, width] (one where tied), `norm`
     [width].
 
-    rope_frequencies: float32 [head_dim / 2]. ranks: who computes the model; the weights are this rank's part of them.
+    rope_frequencies: float32 [head_dim / 2]; local_frequencies: for layers with a window, where theirs differ.
+    ranks: who computes the model; the weights are this rank's part of them.
     """
 
     config: ModelConfig
@@ -31,6 +32,7 @@ class Decoder:
     head: Matrix
     rope_frequencies: Tensor
     ranks: Ranks = ALONE
+    local_frequencies: Tensor | None = None
 
     @cached_property
     def shard(self) -> Shard:
@@ -48,23 +50,37 @@ class Decoder:
     def hidden(self, token_ids: Tensor, positions: Tensor, step: AttentionStep) -> Tensor:
         """Last layer's output, normed: [tokens, width]. token_ids and positions: integer [tokens]."""
         x = self.embedded(token_ids)
-        rotation = Rotation.at(positions, self.rope_frequencies, self.dtype)
+        rotation = local = Rotation.at(positions, self.rope_frequencies, self.dtype)
+        if self.local_frequencies is not None:
+            local = Rotation.at(positions, self.local_frequencies, self.dtype)
         for index, layer in enumerate(self.layers):
-            x = layer.forward(index, x, rotation, step, self.shard.config, self.ranks)
-        return rms_norm(x, self.norm, self.config.rms_eps)
+            x = layer.forward(
+                index, x, local if self.config.window(index) else rotation, step, self.shard.config, self.ranks
+            )
+        return rms_norm(x, self.norm, self.config)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, vocab] from rows of `hidden`; [0, vocab] in other ranks than the first."""
-        return self.ranks.join_columns(linear(hidden, self.head).float(), self.config.vocab_size)
+        own = capped(linear(hidden, self.head).float(), self.config.logit_cap)
+        return self.ranks.join_columns(own, self.config.vocab_size)
 
     def embedded(self, token_ids: Tensor) -> Tensor:
-        """[tokens, width]: each rank adds the rows of its own token ids, and zeros."""
+        """[tokens, width], scaled: each rank adds the rows of its own token ids, and zeros."""
         if self.ranks.size == 1:
-            return F.embedding(token_ids, self.embed)
+            return self._scaled(F.embedding(token_ids, self.embed))
         vocab = self.shard.vocab
         foreign = ((token_ids < vocab.start) | (token_ids >= vocab.stop)).unsqueeze(1)
         own = (token_ids - vocab.start).clamp_(0, len(vocab) - 1)
-        return self.ranks.sum(F.embedding(own, self.embed).masked_fill_(foreign, 0.0))
+        return self._scaled(self.ranks.sum(F.embedding(own, self.embed).masked_fill_(foreign, 0.0)))
+
+    def _scaled(self, embedded: Tensor) -> Tensor:
+        scale = self._embed_scale
+        return embedded if scale == 1 else embedded.mul_(scale)
+
+    @cached_property
+    def _embed_scale(self) -> float:
+        """Rounded to the weights' dtype, as the models were trained."""
+        return float(torch.tensor(self.config.embed_scale, dtype=self.dtype))
 
     def matrices(self) -> list[Matrix]:
         """Every matrix once."""
@@ -82,7 +98,7 @@ class Decoder:
         """Every weight once, or what stands for it in memory."""
         tensors = [self.norm, *(tensor for matrix in self.matrices() for tensor in tensors_of(matrix))]
         for layer in self.layers:
-            tensors += [layer.attn_norm, layer.mlp_norm]
+            tensors += layer.norms()
             if layer.qkv_bias is not None:
                 tensors.append(layer.qkv_bias)
         return tensors

@@ -27,17 +27,31 @@ class AttentionStep(Protocol):
         ...
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight, over the last dimension, computed in float32, in x's dtype."""
+def rms_norm(x: Tensor, weight: Tensor, config: ModelConfig) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight, over the last dimension, computed in float32, in x's dtype.
+
+    Where norms add one, the weight is one more, and everything is rounded once, as in Gemma.
+    """
     wide = x.float()
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(eps))
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(config.rms_eps))
+    if config.norms_add_one:
+        return (wide * scale).mul_(1 + weight.float()).to(x.dtype)
     return (wide * scale).to(x.dtype) * weight
 
 
-def swiglu(x: Tensor, gate_up: Matrix, down: Matrix) -> Tensor:
-    """down(silu(gate(x)) * up(x)), with gate and up stacked as the rows of one matrix [2 * inner, width]."""
+def gated_mlp(x: Tensor, gate_up: Matrix, down: Matrix, activation: str) -> Tensor:
+    """down(act(gate(x)) * up(x)), with gate and up stacked as the rows of one matrix [2 * inner, width].
+
+    activation: as `ModelConfig` has it.
+    """
     gate, up = linear(x, gate_up).chunk(2, dim=-1)
-    return linear(F.silu(gate).mul_(up), down)
+    gate = F.silu(gate) if activation == "silu" else F.gelu(gate, approximate="tanh")
+    return linear(gate.mul_(up), down)
+
+
+def capped(x: Tensor, cap: float) -> Tensor:
+    """cap * tanh(x / cap), in x's memory; x itself where cap is 0."""
+    return x.div_(cap).tanh_().mul_(cap) if cap else x
 
 
 def rope_frequencies(rope: Rope, head_dim: int, factors: Tensor | None) -> Tensor:
@@ -83,7 +97,9 @@ class Rotation:
 class DecoderLayer:
     """A pre-norm decoder layer. Matrices are [out, in]; qkv stacks the rows of q, k and v, gate_up those of its two.
 
-    Where there are ranks, qkv and gate_up have this rank's rows, out and down its columns.
+    Where there are ranks, qkv and gate_up have this rank's rows, out and down its columns. The post-norms are of what
+    attention and MLP give, before it is added; q_norm and k_norm [head_dim] are of every head, before it is rotated.
+    They are None where there are none.
     """
 
     attn_norm: Tensor
@@ -93,6 +109,15 @@ class DecoderLayer:
     mlp_norm: Tensor
     gate_up: Matrix
     down: Matrix
+    attn_post_norm: Tensor | None = None
+    mlp_post_norm: Tensor | None = None
+    q_norm: Tensor | None = None
+    k_norm: Tensor | None = None
+
+    def norms(self) -> list[Tensor]:
+        """Every norm's weight."""
+        some = (self.attn_post_norm, self.mlp_post_norm, self.q_norm, self.k_norm)
+        return [self.attn_norm, self.mlp_norm, *(norm for norm in some if norm is not None)]
 
     def forward(
         self, index: int, x: Tensor, rotation: Rotation, step: AttentionStep, config: ModelConfig, ranks: Ranks
@@ -100,10 +125,17 @@ class DecoderLayer:
         """x [tokens, width] -> the same shape; x itself may be overwritten. config: with this rank's sizes."""
         tokens = x.shape[0]
         rotated_heads = config.heads + config.kv_heads
-        normed = rms_norm(x, self.attn_norm, config.rms_eps)
+        normed = rms_norm(x, self.attn_norm, config)
         qkv = linear(normed, self.qkv, self.qkv_bias).view(tokens, -1, config.head_dim)
-        qk = rotation.apply(qkv[:, :rotated_heads])
+        qk = qkv[:, :rotated_heads]
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = qk.split([config.heads, config.kv_heads], dim=1)
+            qk = torch.cat((rms_norm(q, self.q_norm, config), rms_norm(k, self.k_norm, config)), dim=1)
+        qk = rotation.apply(qk)
         attended = step.attend(index, qk[:, : config.heads], qk[:, config.heads :], qkv[:, rotated_heads:])
-        x += ranks.sum(linear(attended.reshape(tokens, -1), self.out))
-        x += ranks.sum(swiglu(rms_norm(x, self.mlp_norm, config.rms_eps), self.gate_up, self.down))
+        attended = ranks.sum(linear(attended.reshape(tokens, -1), self.out))
+        x += attended if self.attn_post_norm is None else rms_norm(attended, self.attn_post_norm, config)
+        normed = rms_norm(x, self.mlp_norm, config)
+        inner = ranks.sum(gated_mlp(normed, self.gate_up, self.down, config.activation))
+        x += inner if self.mlp_post_norm is None else rms_norm(inner, self.mlp_post_norm, config)
         return x

@@ -63,6 +63,6 @@ LLAMA = Family(
     name="llama",
     hf_class="LlamaForCausalLM",
     tensors=llama_tensors,
-    hf_required={"attention_bias": False, "mlp_bias": False},
+    hf_required={"hidden_act": "silu", "attention_bias": False, "mlp_bias": False},
     gguf_pairs_rope=True,
 )

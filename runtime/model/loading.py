@@ -196,7 +196,8 @@ def _read_parts(
         part: (sum(piece.own.shape[0] for piece in group), *group[0].own.shape[1:]) for part, group in groups.items()
     }
     parts = _allocate(shapes, dtype)
-    unpair = isinstance(checkpoint, GGUFCheckpoint) and family.gguf_pairs_rope
+    is_gguf = isinstance(checkpoint, GGUFCheckpoint)
+    unpair = is_gguf and family.gguf_pairs_rope
 
     def read(group: list[_Piece]) -> None:
         for piece in group:
@@ -206,6 +207,10 @@ def _read_parts(
                 rows = torch.empty(spec.shape)
                 _fill(checkpoint, piece, rows)
                 place.copy_(_unpaired(rows, spec.rope_heads))
+            elif is_gguf and spec.gguf_adds_one:
+                rows = torch.empty(spec.shape)
+                _fill(checkpoint, piece, rows)
+                place.copy_(rows - 1)
             else:
                 _fill(checkpoint, piece, place)
 
@@ -255,8 +260,15 @@ def _assemble(
             mlp_norm=parts[f"layers.{i}.mlp_norm"],
             gate_up=matrices[f"layers.{i}.gate_up"],
             down=matrices[f"layers.{i}.down"],
+            attn_post_norm=parts.get(f"layers.{i}.attn_post_norm"),
+            mlp_post_norm=parts.get(f"layers.{i}.mlp_post_norm"),
+            q_norm=parts.get(f"layers.{i}.q_norm"),
+            k_norm=parts.get(f"layers.{i}.k_norm"),
         )
         for i in range(config.layers)
     ]
     embed = parts["embed"]
-    return Decoder(config, embed, layers, parts["norm"], matrices.get("head", embed), frequencies, ranks)
+    local = None
+    if config.local_rope is not None:
+        local = rope_frequencies(config.local_rope, config.head_dim, None).to(frequencies.device)
+    return Decoder(config, embed, layers, parts["norm"], matrices.get("head", embed), frequencies, ranks, local)

@@ -1,4 +1,4 @@
-"""The Qwen2 family: Llama with biases on q, k and v."""
+"""The Qwen2 family: Llama with biases on q, k and v, and in some checkpoints a sliding window in the upper layers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from .config import ModelConfig
 from .family import Family, TensorSpec
 from .llama import llama_tensors
+from .windows import upper_windows
 
 
 def qwen2_tensors(config: ModelConfig) -> Iterator[TensorSpec]:
@@ -28,6 +29,7 @@ QWEN2 = Family(
     name="qwen2",
     hf_class="Qwen2ForCausalLM",
     tensors=qwen2_tensors,
-    hf_required={"attention_bias": True, "qkv_bias": True},
+    hf_required={"hidden_act": "silu", "attention_bias": True, "qkv_bias": True},
     gguf_pairs_rope=False,
+    hf_own=upper_windows,
 )

@@ -17,6 +17,7 @@ from ..weights.quantization import read_scheme
 from .config import ModelConfig, Rope
 from .family import Family
 from .registry import family_of
+from .windows import FULL, SLIDING
 
 # config.json's `rope_scaling` / `rope_parameters`: the keys that are understood.
 ROPE_KEYS = {
@@ -77,6 +78,7 @@ def config_from_hf(directory: Path) -> ModelConfig:
     fields = Fields(data, "config.json")
     family = family_of(data.get("model_type"))
     _refuse_hf(fields, family)
+    rope, local_rope = _hf_ropes(fields, family)
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
     return ModelConfig(
@@ -90,9 +92,11 @@ def config_from_hf(directory: Path) -> ModelConfig:
         head_dim=fields.integer("head_dim", hidden // heads),
         rms_eps=fields.number("rms_norm_eps"),
         max_context=fields.integer("max_position_embeddings"),
-        rope=_hf_rope(fields),
-        tied_head=data.get("tie_word_embeddings") is True,
+        rope=rope,
+        tied_head=family.tied_head if data.get("tie_word_embeddings") is None else data["tie_word_embeddings"] is True,
         eos_ids=_eos_ids(fields, "eos_token_id"),
+        local_rope=local_rope,
+        **family.hf_own(fields),
     )
 
 
@@ -101,20 +105,26 @@ def _refuse_hf(fields: Fields, family: Family) -> None:
     classes = data.get("architectures")
     if classes is not None and classes != [family.hf_class]:
         raise UnsupportedModel(f"config.json: the model class {classes!r} is not supported; {family.hf_class!r} is")
-    fields.require("hidden_act", "silu")
     fields.require("partial_rotary_factor", 1)
     for key, value in family.hf_required.items():
         fields.require(key, value)
     read_scheme(data)
-    layer_types = data.get("layer_types") or []
-    if not isinstance(layer_types, list) or any(kind != "full_attention" for kind in layer_types):
-        raise UnsupportedModel("config.json: layer_types other than 'full_attention' are not supported")
-    if data.get("use_sliding_window", data.get("sliding_window") is not None):
-        raise UnsupportedModel(f"config.json: sliding window attention ({data.get('sliding_window')}) is not supported")
 
 
-def _hf_rope(fields: Fields) -> Rope:
+def _hf_ropes(fields: Fields, family: Family) -> tuple[Rope, Rope | None]:
+    """The positions of all layers, or of those without a window and of those with one."""
     scaling = fields.data.get("rope_parameters") or fields.data.get("rope_scaling") or {}
+    theta = fields.number("rope_theta", family.rope_theta)
+    if not family.local_theta:
+        return _hf_rope(scaling, theta), None
+    local: Any = {}
+    if isinstance(scaling, dict) and scaling.keys() and scaling.keys() <= {FULL, SLIDING}:
+        scaling, local = scaling.get(FULL) or {}, scaling.get(SLIDING) or {}
+    return _hf_rope(scaling, theta), _hf_rope(local, fields.number("rope_local_base_freq", family.local_theta))
+
+
+def _hf_rope(scaling: Any, theta: float) -> Rope:
+    """theta: where the parameters have none."""
     if not isinstance(scaling, dict) or any(isinstance(value, dict) for value in scaling.values()):
         raise UnsupportedModel(f"config.json: rope parameters {scaling!r} are not supported")
     inner = Fields(scaling, "config.json's rope parameters")
@@ -125,7 +135,7 @@ def _hf_rope(fields: Fields) -> Rope:
     if unknown:
         raise UnsupportedModel(f"config.json: the rope parameters {', '.join(unknown)} are not supported")
     inner.require("partial_rotary_factor", 1)
-    theta = inner.number("rope_theta", fields.number("rope_theta", 10_000.0))
+    theta = inner.number("rope_theta", theta)
     if kind == "default":
         return Rope(theta)
     if kind == "linear":
@@ -155,7 +165,7 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
     prefix = f"{architecture}."
     own = {key.removeprefix(prefix): value for key, value in data.items() if key.startswith(prefix)}
     fields = Fields(own, f"{file.path.name}: {architecture}")
-    _refuse_gguf(fields, data, file.path.name)
+    _refuse_gguf(fields, family, data, file.path.name)
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise ModelError(f"{file.path.name} lacks the tensor 'token_embd.weight'")
@@ -178,16 +188,16 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
         rope=_gguf_rope(fields, file),
         tied_head="output.weight" not in file.tensors,
         eos_ids=_eos_ids(Fields(data, file.path.name), "tokenizer.ggml.eos_token_id"),
+        **family.gguf_own(fields),
     )
 
 
-def _refuse_gguf(fields: Fields, data: Mapping[str, Any], name: str) -> None:
-    unknown = sorted(set(fields.data) - GGUF_KEYS)
+def _refuse_gguf(fields: Fields, family: Family, data: Mapping[str, Any], name: str) -> None:
+    unknown = sorted(set(fields.data) - GGUF_KEYS - family.gguf_keys)
     if unknown:
         raise UnsupportedModel(f"{fields.source}: the parameters {', '.join(unknown)} are not supported")
     fields.require("expert_count", 0)
     fields.require("attention.causal", True)
-    fields.require("attention.sliding_window", 0)
     fields.require("tensor_data_layout", "Meta AI original pth")
     if data.get("split.count", 0) not in (0, 1):
         raise UnsupportedModel(f"{name} is one of {data['split.count']} parts; merge them into one GGUF file first")

@@ -129,6 +129,8 @@ def main() -> int:
         ("server", lambda: server(place, arguments.model, arguments.scale)),
         ("attention_128_eight_bit", lambda: figures.attention_errors(place, 128, torch.float8_e4m3fn)),
         ("attention_256", lambda: figures.attention_errors(place, 256, place.dtype)),
+        ("attention_128_window", lambda: figures.attention_errors(place, 128, place.dtype, window=200)),
+        ("attention_256_window_cap", lambda: figures.attention_errors(place, 256, place.dtype, window=200, cap=5.0)),
     ]
     for name, section in sections:
         report[name] = _outcome(section, began)

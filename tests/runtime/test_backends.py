@@ -47,6 +47,57 @@ def test_another_arithmetic_is_torchs(tiny_llama: Path) -> None:
         loaded(tiny_llama, dtype="bfloat16", attention_backend="cpu")
 
 
+@pytest.fixture
+def windowed(tmp_path: Path) -> Path:
+    """A random Mistral whose layers have a window of 20 tokens."""
+    from transformers import MistralConfig, MistralForCausalLM
+
+    config = MistralConfig(
+        vocab_size=97,
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        sliding_window=20,
+        max_position_embeddings=512,
+    )
+    MistralForCausalLM(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_a_window_that_may_matter_is_torchs(windowed: Path) -> None:
+    executor = loaded(windowed, max_context=21)
+    assert executor.runner.backend == "torch"
+    assert "the kernels do not have sliding windows, and this model (mistral) has one of 20 tokens" in executor.note
+    with pytest.raises(UnsupportedModel, match=r"the cpu backend cannot be used: .* with max_context 20 or less"):
+        loaded(windowed, attention_backend="cpu")
+
+
+def test_a_window_that_holds_every_sequence_is_nothing_to_the_kernels(windowed: Path) -> None:
+    executor = loaded(windowed, max_context=20)
+    assert (executor.runner.backend, executor.note, executor.max_context) == ("cpu", "", 20)
+
+
+def test_what_else_the_kernels_lack_is_torchs_too(tmp_path: Path) -> None:
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    config = Gemma2Config(
+        vocab_size=97,
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=512,
+    )
+    Gemma2ForCausalLM(config).save_pretrained(tmp_path)
+    executor = loaded(tmp_path)
+    assert executor.runner.backend == "torch"
+    assert "MLPs gated by gelu_tanh, which this model (gemma2) needs" in executor.note
+
+
 def test_quantizing_makes_weights_smaller_and_needs_the_kernels(tiny_llama: Path, smollm2_path: Path) -> None:
     plain, quantized = loaded(tiny_llama), loaded(tiny_llama, quantize="q8_0")
     assert quantized.runner.weight_bytes < 0.5 * plain.runner.weight_bytes

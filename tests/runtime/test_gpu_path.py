@@ -35,10 +35,24 @@ SLOTS = 600
 MOST = 6
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen2"])
+@pytest.fixture(scope="module", params=["llama", "qwen2", "mistral", "gemma2", "qwen3", "gemma3"])
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
-    """Random, with heads of 64, which FlashInfer has; qwen2's matrices have biases, llama's rotation is scaled."""
-    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+    """Random, with heads of 64, which FlashInfer has; qwen2's matrices have biases, llama's rotation is scaled. The
+    windows of mistral, gemma2 and gemma3 are shorter than most of what the tests compute."""
+    from transformers import (
+        Gemma2Config,
+        Gemma2ForCausalLM,
+        Gemma3ForCausalLM,
+        Gemma3TextConfig,
+        LlamaConfig,
+        LlamaForCausalLM,
+        MistralConfig,
+        MistralForCausalLM,
+        Qwen2Config,
+        Qwen2ForCausalLM,
+        Qwen3Config,
+        Qwen3ForCausalLM,
+    )
 
     torch.manual_seed(1)
     sizes: dict[str, Any] = {
@@ -55,6 +69,20 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     scaling: Any = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10_000.0}
     if request.param == "llama":
         model: Any = LlamaForCausalLM(LlamaConfig(head_dim=64, rope_parameters=scaling, **sizes))
+    elif request.param == "mistral":
+        model = MistralForCausalLM(MistralConfig(head_dim=64, sliding_window=20, **sizes))
+    elif request.param in ("qwen3", "gemma2", "gemma3"):
+        caps = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 20.0, "query_pre_attn_scalar": 100}
+        if request.param == "gemma2":
+            model = Gemma2ForCausalLM(Gemma2Config(head_dim=64, sliding_window=20, **caps, **sizes))
+        elif request.param == "gemma3":
+            other = {"query_pre_attn_scalar": 100, "sliding_window_pattern": 2}
+            model = Gemma3ForCausalLM(Gemma3TextConfig(head_dim=64, sliding_window=20, **other, **sizes))
+        else:
+            model = Qwen3ForCausalLM(Qwen3Config(head_dim=64, **sizes))
+        for name, norm in model.named_parameters():
+            if name.endswith("norm.weight"):
+                torch.nn.init.normal_(norm, mean=float(request.param == "qwen3"), std=0.3)
     else:
         sizes["hidden_size"] = 384
         model = Qwen2ForCausalLM(Qwen2Config(**sizes))

@@ -72,7 +72,8 @@ class _Wrapper:
         assert q.shape[1:] == (self.planned["num_qo_heads"], head_dim)
         assert cache[0].shape[1:] == (self.planned["page_size"], self.planned["num_kv_heads"], head_dim)
         assert q.shape[0] == int(arrays[0][-1])
-        return interpret(q, cache, *arrays, causal=self.planned["causal"])
+        scores = {name: self.planned.get(name) for name in ("window_left", "logits_soft_cap", "sm_scale")}
+        return interpret(q, cache, *arrays, causal=self.planned["causal"], **scores)
 
 
 class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
@@ -113,13 +114,18 @@ def interpret(
     last_page_len: Tensor,
     *,
     causal: bool,
+    window_left: int | None = None,
+    logits_soft_cap: float | None = None,
+    sm_scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention by FlashInfer's page table, in float64: the output in q's type, and the log-sum-exp, in base 2,
     float32 [queries, heads].
 
     Request i has queries qo_indptr[i] to qo_indptr[i + 1] and the pages kv_indices[kv_indptr[i] : kv_indptr[i + 1]],
     all full but the last, which holds last_page_len[i] tokens. cache: K and V, each [pages, page_size, kv_heads, dim].
-    Causal: the queries are at the last positions.
+    The queries are at the last positions. Causal: each sees what is not behind it. window_left: each sees so many
+    positions before its own, -1 or None all of them. Scores are multiplied by sm_scale (None: 1 / sqrt(dim)); with a
+    cap above 0 they are then cap * tanh(score / cap).
     """
     page_size, kv_heads = cache[0].shape[1:3]
     out = torch.empty_like(q)
@@ -131,11 +137,15 @@ def interpret(
         length = (len(pages) - 1) * page_size + last
         keys, values = (each[pages].flatten(0, 1)[:length].double() for each in cache)
         wide = q[first:end].double().unflatten(1, (kv_heads, -1))  # query head h belongs to KV head h // group
-        scores = torch.einsum("nkgd,mkd->nkgm", wide, keys) / math.sqrt(q.shape[2])
-        if causal:
-            at = torch.arange(length - (end - first), length)
-            hidden = torch.arange(length)[None, :] > at[:, None]
-            scores.masked_fill_(hidden[:, None, None, :], float("-inf"))
+        scores = torch.einsum("nkgd,mkd->nkgm", wide, keys)
+        scores *= 1 / math.sqrt(q.shape[2]) if sm_scale is None else sm_scale
+        if logits_soft_cap is not None and logits_soft_cap > 0:
+            scores = logits_soft_cap * torch.tanh(scores / logits_soft_cap)
+        query_at, key_at = torch.arange(length - (end - first), length)[:, None], torch.arange(length)[None, :]
+        hidden = key_at > query_at if causal else torch.zeros(1, 1, dtype=torch.bool)
+        if window_left is not None and window_left >= 0:
+            hidden = hidden | (key_at < query_at - window_left)
+        scores.masked_fill_(hidden[:, None, None, :], float("-inf"))
         out[first:end] = torch.einsum("nkgm,mkd->nkgd", scores.softmax(-1), values).flatten(1, 2).to(q.dtype)
         lse[first:end] = (scores.logsumexp(-1) / math.log(2)).flatten(1, 2).float()
     return out, lse
@@ -170,9 +180,26 @@ def fused_add_rmsnorm(*args: Any, **kwargs: Any) -> None:
     given["input"].copy_(rmsnorm(given["residual"], given["weight"], given["eps"]))
 
 
+def gemma_rmsnorm(*args: Any, **kwargs: Any) -> Tensor:
+    """As rmsnorm, with 1 + weight."""
+    given = bound("gemma_rmsnorm", *args, **kwargs)
+    return rmsnorm(given["input"], 1 + given["weight"].float(), given["eps"])
+
+
+def gemma_fused_add_rmsnorm(*args: Any, **kwargs: Any) -> None:
+    """As fused_add_rmsnorm, with 1 + weight."""
+    given = bound("gemma_fused_add_rmsnorm", *args, **kwargs)
+    fused_add_rmsnorm(given["input"], given["residual"], 1 + given["weight"].float(), given["eps"])
+
+
 def silu_and_mul(*args: Any, **kwargs: Any) -> Tensor:
     gate, up = bound("silu_and_mul", *args, **kwargs)["input"].chunk(2, dim=-1)
     return (torch.nn.functional.silu(gate.float()) * up.float()).to(gate.dtype)
+
+
+def gelu_tanh_and_mul(*args: Any, **kwargs: Any) -> Tensor:
+    gate, up = bound("gelu_tanh_and_mul", *args, **kwargs)["input"].chunk(2, dim=-1)
+    return (torch.nn.functional.gelu(gate.float(), approximate="tanh") * up.float()).to(gate.dtype)
 
 
 def apply_rope_with_cos_sin_cache_inplace(*args: Any, **kwargs: Any) -> None:

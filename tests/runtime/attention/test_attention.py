@@ -20,24 +20,39 @@ SLOTS = 600
 HEAD_DIM = 16
 
 
-def config(heads: int, kv_heads: int) -> ModelConfig:
-    return ModelConfig("llama", 10, heads * HEAD_DIM, 8, 2, heads, kv_heads, HEAD_DIM, 1e-5, 4096, Rope(), True, ())
+def config(heads: int, kv_heads: int, window: int = 0, scale: float = 0.0, cap: float = 0.0) -> ModelConfig:
+    """Two layers, of which the second has the window."""
+    return ModelConfig(
+        "llama", 10, heads * HEAD_DIM, 8, 2, heads, kv_heads, HEAD_DIM, 1e-5, 4096, Rope(), True, (),
+        windows=(0, window) if window else (), score_scale=scale, score_cap=cap,
+    )  # fmt: skip
 
 
-def naive(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+def naive(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, window: int = 0, scale: float = 0.0, cap: float = 0.0
+) -> torch.Tensor:
     """One entry, in float64: q [n, heads, dim]; keys, values [m, kv_heads, dim]; the n queries are the last of m."""
     group = q.shape[1] // keys.shape[1]
     out = torch.empty(q.shape, dtype=torch.float64)
     for i in range(q.shape[0]):
-        seen = keys.shape[0] - q.shape[0] + i + 1
+        end = keys.shape[0] - q.shape[0] + i + 1
+        seen = slice(max(0, end - window) if window else 0, end)
         for head in range(q.shape[1]):
-            scores = keys[:seen, head // group].double() @ q[i, head].double() / math.sqrt(q.shape[2])
-            out[i, head] = scores.softmax(0) @ values[:seen, head // group].double()
+            scores = keys[seen, head // group].double() @ q[i, head].double() * (scale or 1 / math.sqrt(q.shape[2]))
+            scores = cap * torch.tanh(scores / cap) if cap else scores
+            out[i, head] = scores.softmax(0) @ values[seen, head // group].double()
     return out
 
 
 def run_case(
-    name: str, entries: list[tuple[int, int]], heads: int, kv_heads: int, dtype: torch.dtype, seed: int
+    name: str,
+    entries: list[tuple[int, int]],
+    heads: int,
+    kv_heads: int,
+    dtype: torch.dtype,
+    seed: int,
+    window: int = 0,
+    **scores: float,
 ) -> None:
     """entries: (queries, keys) of each. Everything outside of the entries' own slots is NaN."""
     torch.manual_seed(seed)
@@ -48,22 +63,22 @@ def run_case(
     indices = order[: bounds[-1]]
     used = torch.from_numpy(indices.astype(np.int64))
     shape = (len(used), kv_heads, HEAD_DIM)
-    pool.store(1, used, torch.randn(shape), torch.randn(shape))
+    for layer in range(2):
+        pool.store(layer, used, torch.randn(shape), torch.randn(shape))
     q_bounds = np.concatenate(([0], np.cumsum([queries for queries, _ in entries]))).astype(np.int32)
     q = torch.randn(int(q_bounds[-1]), heads, HEAD_DIM, dtype=dtype)
-    attention: Attention = BACKENDS[name](config(heads, kv_heads), pool)
+    attention: Attention = BACKENDS[name](config(heads, kv_heads, window, **scores), pool)
     attention.plan(AttentionBatch(q_bounds, bounds, indices))
-    out = attention.run(1, q)
-    assert out.shape == q.shape
-    assert out.dtype == dtype
-    keys, values = pool.layer(1)
     tolerance = 1e-5 if dtype == torch.float32 else 3e-2
-    for b in range(len(entries)):
-        slots = used[bounds[b] : bounds[b + 1]]
-        expected = naive(q[q_bounds[b] : q_bounds[b + 1]], keys[slots], values[slots])
-        torch.testing.assert_close(
-            out[q_bounds[b] : q_bounds[b + 1]].double(), expected, atol=tolerance, rtol=tolerance
-        )
+    for layer in range(2):
+        out = attention.run(layer, q)
+        assert out.shape == q.shape
+        assert out.dtype == dtype
+        keys, values = pool.layer(layer)
+        for b in range(len(entries)):
+            slots, rows = used[bounds[b] : bounds[b + 1]], slice(q_bounds[b], q_bounds[b + 1])
+            expected = naive(q[rows], keys[slots], values[slots], window if layer else 0, **scores)
+            torch.testing.assert_close(out[rows].double(), expected, atol=tolerance, rtol=tolerance)
 
 
 entry = st.tuples(st.integers(1, 12), st.integers(0, 60)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -81,6 +96,21 @@ def test_any_mix_of_entries(name: str, entries: list[tuple[int, int]], heads: tu
 
 
 @pytest.mark.parametrize("name", BACKENDS)
+@settings(max_examples=60, deadline=None)
+@given(
+    entries=st.lists(entry, min_size=1, max_size=8),
+    window=st.sampled_from([0, 1, 2, 5, 12, 40]),
+    scale=st.sampled_from([0.0, 0.7]),
+    cap=st.sampled_from([0.0, 1.5]),
+    seed=st.integers(0, 1000),
+)
+def test_windows_caps_and_scales_of_any_mix(
+    name: str, entries: list[tuple[int, int]], window: int, scale: float, cap: float, seed: int
+) -> None:
+    run_case(name, entries, 6, 2, torch.float32, seed, window, scale=scale, cap=cap)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize(
     "entries",
     [
@@ -91,8 +121,11 @@ def test_any_mix_of_entries(name: str, entries: list[tuple[int, int]], heads: tu
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_decodes_chunks_and_prefills_together(name: str, entries: list[tuple[int, int]], dtype: torch.dtype) -> None:
-    run_case(name, entries, 6, 2, dtype, 0)
+@pytest.mark.parametrize("window", [0, 30])
+def test_decodes_chunks_and_prefills_together(
+    name: str, entries: list[tuple[int, int]], dtype: torch.dtype, window: int
+) -> None:
+    run_case(name, entries, 6, 2, dtype, 0, window, cap=2.0 if window else 0.0)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -110,6 +143,13 @@ def test_an_entry_may_attend_to_the_slots_of_another(name: str) -> None:
     keys, values = pool.layer(0)
     torch.testing.assert_close(out[:3].double(), naive(q[:3], keys[first], values[first]), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(out[3:].double(), naive(q[3:], keys[second], values[second]), atol=1e-5, rtol=1e-5)
+
+
+def test_a_window_that_holds_every_sequence_is_none() -> None:
+    shape = config(2, 1, window=100)
+    assert shape.within(0).windows == shape.within(101).windows == (0, 100)
+    assert shape.within(100).windows == ()
+    assert shape.within(100).max_context == 4096
 
 
 @given(

@@ -7,8 +7,10 @@ out must be what the torch backend gives. The calls are bound to FlashInfer's re
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -30,8 +32,11 @@ SLOTS = 400
 BATCHES = 3000
 
 
-def config(heads: int = 6, kv_heads: int = 2, head_dim: int = 64) -> ModelConfig:
-    return ModelConfig("llama", 10, heads * head_dim, 8, 1, heads, kv_heads, head_dim, 1e-5, 4096, Rope(), True, ())
+def config(heads: int = 6, kv_heads: int = 2, head_dim: int = 64, **scores: Any) -> ModelConfig:
+    """Two layers."""
+    return ModelConfig(
+        "llama", 10, heads * head_dim, 8, 2, heads, kv_heads, head_dim, 1e-5, 4096, Rope(), True, (), **scores
+    )
 
 
 def random_batch(random: np.random.Generator) -> AttentionBatch:
@@ -70,70 +75,124 @@ def filled_pool(shape: ModelConfig, batch: AttentionBatch, dtype: torch.dtype) -
     pool = KVPool(shape, SLOTS, dtype)
     pool.poison(torch.arange(SLOTS))
     used = torch.from_numpy(np.unique(batch.kv_indices).astype(np.int64))
-    pool.store(0, used, *torch.randn(2, len(used), shape.kv_heads, shape.head_dim))
+    for layer in range(2):
+        pool.store(layer, used, *torch.randn(2, len(used), shape.kv_heads, shape.head_dim))
     return pool
 
 
-def through(level: PagedLevel, q: torch.Tensor, pool: KVPool, *, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    cache = (pool.layer(0)[0].unsqueeze(1), pool.layer(0)[1].unsqueeze(1))
+def through(
+    level: PagedLevel, q: torch.Tensor, pool: KVPool, layer: int = 0, *, causal: bool, **scores: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    keys, values = (each.unsqueeze(1) for each in pool.layer(layer))
     arrays = (level.qo_indptr, level.kv_indptr, level.kv_indices, level.last_page_len)
-    return interpret(q, cache, *map(torch.from_numpy, arrays), causal=causal)
+    return interpret(q, (keys, values), *map(torch.from_numpy, arrays), causal=causal, **scores)
+
+
+def torch_attention(shape: ModelConfig, pool: KVPool, batch: AttentionBatch) -> TorchAttention:
+    reference = TorchAttention(shape, pool)
+    reference.plan(batch)
+    return reference
 
 
 def test_the_plan_arrays_mean_plain_attention(one_thread: None) -> None:
-    """Over thousands of batches; half of them with groups worth a level of their own."""
+    """Over thousands of batches; half of them with groups worth a level of their own, most with a second layer that has
+    a window, and with scores scaled and capped."""
     random = np.random.default_rng(6)
     torch.manual_seed(6)
-    levels = 0
+    levels, windows = 0, 0
     for number in range(BATCHES):
-        shape = config(*[(1, 1), (4, 4), (6, 2), (9, 3)][number % 4], head_dim=8)
+        window, scale, cap = int(random.integers(0, 30)), *random.permutation([0.0, 0.9, 2.0])[:2].tolist()
+        shape = config(
+            *[(1, 1), (4, 4), (6, 2), (9, 3)][number % 4],
+            head_dim=8,
+            windows=(0, window),
+            score_scale=scale,
+            score_cap=cap,
+        )
+        scores = {"sm_scale": shape.attention_scale, "logits_soft_cap": cap}
         batch = random_batch(random)
         pool = filled_pool(shape, batch, torch.float32)
         q = torch.randn(int(batch.qo_indptr[-1]), shape.heads, shape.head_dim)
-        reference = TorchAttention(shape, pool)
-        reference.plan(batch)
+        reference = torch_attention(shape, pool, batch)
+        whole = paged_plan(replace(batch, shared=())).own
+        out, _ = through(whole, q, pool, 1, causal=True, window_left=window - 1, **scores)
+        torch.testing.assert_close(out, reference.run(1, q), atol=1e-5, rtol=1e-5)
+        if number % 10 == 0:
+            windows += not torch.allclose(out, through(whole, q, pool, 1, causal=True, **scores)[0], atol=1e-3)
         with patch.object(paging, "MIN_SAVED", 0):
             plan = paged_plan(batch)
         rows = torch.arange(len(q)) if plan.rows is None else torch.from_numpy(plan.rows)
         assert sorted(rows.tolist()) == list(range(len(q)))
-        out, lse = through(plan.own, q[rows], pool, causal=True)
+        out, lse = through(plan.own, q[rows], pool, causal=True, **scores)
         if plan.shared is not None:
             levels += 1
             many = int(plan.shared.qo_indptr[-1])
-            shared_out, shared_lse = through(plan.shared, q[rows][:many], pool, causal=False)
+            shared_out, shared_lse = through(plan.shared, q[rows][:many], pool, causal=False, **scores)
             merge_state_in_place(out[:many], lse[:many], shared_out, shared_lse)
         torch.testing.assert_close(out, reference.run(0, q)[rows], atol=1e-5, rtol=1e-5)
     assert levels > BATCHES / 3
+    assert windows > BATCHES / 30
+
+
+SCORES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "a window above": {"windows": (0, 7), "score_cap": 1.5, "score_scale": 0.4},
+    "a window below": {"windows": (9, 0)},
+    "one window": {"windows": (12, 12), "score_cap": 2.0},
+    "two windows": {"windows": (5, 30)},
+}
 
 
 @pytest.mark.parametrize("kv_dtype", [torch.bfloat16, torch.float8_e4m3fn])
 @pytest.mark.parametrize("min_saved", [1, MIN_SAVED])
+@pytest.mark.parametrize("scores", SCORES)
 def test_the_backend_gives_what_torch_gives(
     fake_flashinfer: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     kv_dtype: torch.dtype,
     min_saved: int,
+    scores: str,
     one_thread: None,
 ) -> None:
     monkeypatch.setattr(paging, "MIN_SAVED", min_saved)
     random = np.random.default_rng(7)
     torch.manual_seed(7)
-    shape = config()
-    for _ in range(30):
+    shape = config(**SCORES[scores])
+    attention = FlashInferAttention(shape, KVPool(shape, 1, kv_dtype), torch.bfloat16)
+    for _ in range(20):
         batch = random_batch(random)
-        pool = filled_pool(shape, batch, kv_dtype)
+        attention.pool = pool = filled_pool(shape, batch, kv_dtype)
         q = torch.randn(int(batch.qo_indptr[-1]), shape.heads, shape.head_dim, dtype=torch.bfloat16)
         same = KVPool(shape, SLOTS, torch.bfloat16)
-        same.store(0, torch.arange(SLOTS), *(each[:SLOTS].to(torch.bfloat16) for each in pool.layer(0)))
-        reference = TorchAttention(shape, same)
-        reference.plan(batch)
-        attention = FlashInferAttention(shape, pool, torch.bfloat16)
+        for layer in range(2):
+            same.store(layer, torch.arange(SLOTS), *(each[:SLOTS].to(torch.bfloat16) for each in pool.layer(layer)))
+        reference = torch_attention(shape, same, batch)
         attention.plan(batch)
-        torch.testing.assert_close(attention.run(0, q), reference.run(0, q), atol=3e-2, rtol=3e-2)
+        for layer in range(2):
+            torch.testing.assert_close(attention.run(layer, q), reference.run(layer, q), atol=3e-2, rtol=3e-2)
+
+
+def test_only_layers_that_see_all_read_what_is_shared(
+    fake_flashinfer: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "MIN_SAVED", 1)
+    slots = np.arange(20, dtype=np.int32)
+    batch = AttentionBatch(bounds([1, 1]), bounds([20, 20]), np.concatenate((slots, slots)), [SharedPrefix([0, 1], 15)])
+    for windows, shares_prefix in (((), True), ((0, 4), True), ((4, 4), False)):
+        shape = config(windows=windows)
+        attention = FlashInferAttention(shape, filled_pool(shape, batch, torch.float16), torch.float16)
+        assert attention.shares(batch) is shares_prefix
+        attention.plan(batch)
+        planned = {window: wrappers.current.planned for window, wrappers in attention._wrappers.items()}
+        assert {window: given["window_left"] for window, given in planned.items()} == {
+            window: window - 1 for window in set(windows) or {0}
+        }
+        for window, given in planned.items():
+            assert given["arrays"][1].diff().tolist() == ([20, 20] if window else [5, 5])
 
 
 def test_the_invariant_form_has_a_request_for_every_query(fake_flashinfer: ModuleType, one_thread: None) -> None:
-    shape = config()
+    shape = config(windows=(0, 6))
     random = np.random.default_rng(9)
     for _ in range(20):
         batch = random_batch(random)
@@ -142,12 +201,12 @@ def test_the_invariant_form_has_a_request_for_every_query(fake_flashinfer: Modul
         assert single.qo_indptr.tolist() == list(range(queries + 1))
         pool = filled_pool(shape, batch, torch.float16)
         q = torch.randn(queries, shape.heads, shape.head_dim, dtype=torch.float16)
-        reference = TorchAttention(shape, pool)
-        reference.plan(batch)
+        reference = torch_attention(shape, pool, batch)
         attention = FlashInferAttention(shape, pool, torch.float16, invariant=True)
         attention.plan(batch)
-        assert attention._current.planned["disable_split_kv"] is True
-        torch.testing.assert_close(attention.run(0, q), reference.run(0, q), atol=1e-2, rtol=1e-2)
+        for layer, window in enumerate((0, 6)):
+            assert attention._wrappers[window].current.planned["disable_split_kv"] is True
+            torch.testing.assert_close(attention.run(layer, q), reference.run(layer, q), atol=1e-2, rtol=1e-2)
 
 
 def test_a_shared_run_is_read_once_for_its_group() -> None:
@@ -180,7 +239,7 @@ def test_a_level_of_its_own_must_be_worth_its_launches() -> None:
 
 def test_a_fixed_plan_lives_in_buffers_that_stay(fake_flashinfer: ModuleType, one_thread: None) -> None:
     """What a CUDA graph needs: the same wrapper and the same addresses for every step of so many entries."""
-    shape = config()
+    shape = config(windows=(0, 6), score_cap=2.0)
     random = np.random.default_rng(8)
     slots = random.permutation(SLOTS).astype(np.int32)
     batches = [AttentionBatch(bounds([1, 1]), bounds(counts), slots[: sum(counts)]) for counts in ([5, 90], [31, 2])]
@@ -191,13 +250,15 @@ def test_a_fixed_plan_lives_in_buffers_that_stay(fake_flashinfer: ModuleType, on
     for batch in batches:
         attention.plan_fixed(batch)
         q = torch.randn(2, shape.heads, shape.head_dim, dtype=torch.float16)
-        reference = TorchAttention(shape, pool)
-        reference.plan(batch)
-        torch.testing.assert_close(attention.run(0, q), reference.run(0, q), atol=1e-2, rtol=1e-2)
-        wrappers.append(attention._current)
-    assert wrappers[0] is wrappers[1]
+        reference = torch_attention(shape, pool, batch)
+        for layer in range(2):
+            torch.testing.assert_close(attention.run(layer, q), reference.run(layer, q), atol=1e-2, rtol=1e-2)
+        wrappers.append([attention._wrappers[window].current for window in (0, 6)])
+    assert wrappers[0] == wrappers[1]
+    assert wrappers[0][0] is not wrappers[0][1]
+    assert wrappers[0][0].fixed[1] is wrappers[0][1].fixed[1]  # one buffer for the slots
     attention.plan(batches[0])
-    assert attention._current is not wrappers[0]
+    assert attention._wrappers[0].current is not wrappers[0][0]
 
 
 @pytest.mark.parametrize(
@@ -241,8 +302,9 @@ def test_the_record_reads_methods_overloads_and_handed_on_keywords(tmp_path: Pat
     (folder / "decode.py").write_text(decode.format("BatchDecodeWithPagedKVCacheWrapper"))
     (folder / "prefill.py").write_text(decode.format("BatchPrefillWithPagedKVCacheWrapper"))
     (folder / "norm").mkdir()
-    fused = "def rmsnorm(a): ...\ndef fused_add_rmsnorm(a): ...\ndef silu_and_mul(a): ...\n"
-    fused += "def apply_rope_with_cos_sin_cache_inplace(a): ...\n"
+    names = ("rmsnorm", "fused_add_rmsnorm", "gemma_rmsnorm", "gemma_fused_add_rmsnorm", "silu_and_mul")
+    names += ("gelu_tanh_and_mul", "apply_rope_with_cos_sin_cache_inplace")
+    fused = "".join(f"def {name}(a): ...\n" for name in names)
     for name in ("norm/__init__.py", "activation.py", "rope.py"):
         (folder / name).write_text(fused)
     (folder / "cascade.py").write_text("def merge_state_in_place(v, mask=None): ...\n")
@@ -256,6 +318,8 @@ def test_the_record_reads_methods_overloads_and_handed_on_keywords(tmp_path: Pat
 def test_a_call_that_flashinfer_would_refuse_fails() -> None:
     with pytest.raises(TypeError, match="page_sizes"):
         bound("BatchPrefillWithPagedKVCacheWrapper.plan", *range(9), page_sizes=1)
+    with pytest.raises(TypeError, match="window"):
+        bound("BatchDecodeWithPagedKVCacheWrapper.plan", *range(8), window=1)
     with pytest.raises(TypeError, match="missing"):
         bound("merge_state_in_place", 1, 2, 3)
     with pytest.raises(TypeError, match="positional"):

@@ -9,12 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+GEMMA_NORMS = {  # Gemma's second norm of that name is another than Llama's
+    "post_attention_layernorm.weight": "post_attention_norm.weight",
+    "pre_feedforward_layernorm.weight": "ffn_norm.weight",
+    "post_feedforward_layernorm.weight": "post_ffw_norm.weight",
+}
 HF_TO_GGUF = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
     "lm_head.weight": "output.weight",
     "input_layernorm.weight": "attn_norm.weight",
     "post_attention_layernorm.weight": "ffn_norm.weight",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -26,8 +33,8 @@ HF_TO_GGUF = {
 }
 
 
-def gguf_name(name: str) -> str:
-    for hf, gguf in HF_TO_GGUF.items():
+def gguf_name(name: str, kind: str) -> str:
+    for hf, gguf in (HF_TO_GGUF | (GEMMA_NORMS if "gemma" in kind else {})).items():
         name = name.replace(hf, gguf)
     return name
 
@@ -42,7 +49,8 @@ def write_gguf(model: Any, path: Path, quantization: str = "F32", drop: tuple[st
     import gguf
 
     config = model.config
-    kind = config.model_type
+    kind: str = config.model_type
+    kind = {"mistral": "llama", "gemma3_text": "gemma3"}.get(kind, kind)
     writer = gguf.GGUFWriter(str(path), kind)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -63,6 +71,8 @@ def write_gguf(model: Any, path: Path, quantization: str = "F32", drop: tuple[st
         writer.add_tensor("rope_freqs.weight", factors.astype(np.float32))
     for name, tensor in model.state_dict().items():
         array = tensor.float().numpy()
+        if "gemma" in kind and name.endswith("norm.weight"):
+            array = array + 1
         if name in drop or (name == "lm_head.weight" and config.tie_word_embeddings):
             continue
         if kind == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
@@ -72,9 +82,9 @@ def write_gguf(model: Any, path: Path, quantization: str = "F32", drop: tuple[st
         kept = array.astype(np.float16) if quantization == "F16" and array.ndim == 2 else array
         if quantizes:
             number = gguf.GGMLQuantizationType[quantization]
-            writer.add_tensor(gguf_name(name), gguf.quants.quantize(array, number), raw_dtype=number)
+            writer.add_tensor(gguf_name(name, kind), gguf.quants.quantize(array, number), raw_dtype=number)
         else:
-            writer.add_tensor(gguf_name(name), np.ascontiguousarray(kept))
+            writer.add_tensor(gguf_name(name, kind), np.ascontiguousarray(kept))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -89,16 +99,12 @@ def save_gguf() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def build() -> Callable[..., Any]:
-    """Builds a tiny random transformers model of a family ("llama" or "qwen2"), with options of its config."""
+    """Builds a tiny random transformers model of a family, by its name in transformers, with options of its config."""
 
     def make(family: str, **options: Any) -> Any:
         import torch
-        from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+        from transformers import AutoConfig, AutoModelForCausalLM
 
-        config_class, model_class = {
-            "llama": (LlamaConfig, LlamaForCausalLM),
-            "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-        }[family]
         torch.manual_seed(1)
         sizes = {
             "vocab_size": 160,
@@ -111,7 +117,8 @@ def build() -> Callable[..., Any]:
             "initializer_range": 0.2,
             "eos_token_id": 7,
         }
-        model = model_class(config_class(**{**sizes, **options})).eval()
+        config = AutoConfig.for_model(family, **{**sizes, **options})
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if name.endswith(("bias", "norm.weight")):  # initialized to 0 and 1, which would hide mistakes

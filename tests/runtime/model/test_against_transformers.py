@@ -30,6 +30,7 @@ VARIANTS = {
     "llama many heads": ("llama", {"num_key_value_heads": 4}),
     "llama linear": ("llama", {"rope_parameters": LINEAR}),
     "llama llama3": ("llama", {"rope_parameters": LLAMA3}),
+    "mistral": ("mistral", {"sliding_window": None}),
     "qwen2 untied": ("qwen2", {"tie_word_embeddings": False}),
     "qwen2 tied": ("qwen2", {"tie_word_embeddings": True, "rope_parameters": {**LINEAR, "factor": 2.0}}),
 }

@@ -69,6 +69,19 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, tied": ("llama", {"vocab_size": 97, "tie_word_embeddings": True, "num_key_value_heads": 4}),
     "qwen2": ("qwen2", {"vocab_size": 97, "intermediate_size": 95}),
     "qwen2, tied": ("qwen2", {"vocab_size": 97, "tie_word_embeddings": True, "num_key_value_heads": 1}),
+    "qwen3": ("qwen3", {"vocab_size": 97, "head_dim": 16}),
+    "mistral": ("mistral", {"vocab_size": 97, "sliding_window": 6}),
+    "gemma3": ("gemma3_text", {"vocab_size": 97, "head_dim": 16, "sliding_window": 6}),
+    "gemma2": (
+        "gemma2",
+        {
+            "vocab_size": 97,
+            "head_dim": 16,
+            "sliding_window": 6,
+            "attn_logit_softcapping": 1.5,
+            "final_logit_softcapping": 2.5,
+        },
+    ),
 }
 
 
@@ -180,7 +193,7 @@ def test_a_rank_holds_no_more_than_its_part(in_ranks: InRanks, saved: Callable[[
     assert most < 0.6 * whole.embed.untyped_storage().nbytes()  # one of them has half of the heads
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "gemma2", "qwen3"])
 def test_a_family_cuts_every_matrix_but_no_norm(family: str, saved: Callable[[str], Path]) -> None:
     config = load_model(saved(family), torch.float32).config
 

@@ -94,7 +94,10 @@ def test_rope_in_its_older_and_newer_spelling(read: Read, scaling: dict[str, Any
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"model_type": "mamba"}, "the architecture 'mamba' is not supported; supported are llama, qwen2"),
+        (
+            {"model_type": "mamba"},
+            "the architecture 'mamba' is not supported; supported are llama, mistral, qwen2, qwen3, gemma2, ",
+        ),
         ({"model_type": ...}, "the architecture None is not supported"),
         ({"model_type": ["llama"]}, "is not supported"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "'LlamaForCausalLM' is"),
@@ -141,8 +144,82 @@ def test_nonsense_is_refused_by_name(read: Read, changes: dict[str, Any], senten
         read(**changes)
 
 
-def test_sliding_window_that_is_off_is_fine(read: Read) -> None:
-    assert read(model_type="qwen2", architectures=["Qwen2ForCausalLM"], use_sliding_window=False, sliding_window=4096)
+FULL, SLIDING = "full_attention", "sliding_attention"
+OTHERS: dict[str, dict[str, Any]] = {
+    "mistral": {"model_type": "mistral", "architectures": ["MistralForCausalLM"]},
+    "qwen2": {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]},
+    "gemma2": {
+        "model_type": "gemma2",
+        "architectures": ["Gemma2ForCausalLM"],
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "head_dim": 16,
+        "tie_word_embeddings": ...,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "windows"),
+    [
+        ("mistral", {}, (4096, 4096)),
+        ("mistral", {"sliding_window": 7}, (7, 7)),
+        ("mistral", {"sliding_window": None}, ()),
+        ("mistral", {"sliding_window": 7, "layer_types": [SLIDING, SLIDING]}, (7, 7)),
+        ("qwen2", {}, ()),
+        ("qwen2", {"sliding_window": 7}, ()),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 7, "max_window_layers": 0}, ()),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 7}, ()),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}, (0, 7)),
+        ("qwen2", {"use_sliding_window": True, "max_window_layers": 0}, (4096, 4096)),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 7, "layer_types": [SLIDING, FULL]}, (7, 0)),
+        ("qwen2", {"layer_types": [FULL, FULL]}, ()),
+        ("gemma2", {}, (4096, 0)),
+        ("gemma2", {"sliding_window": 7, "layer_types": [FULL, SLIDING]}, (0, 7)),
+        ("gemma2", {"sliding_window": None, "layer_types": [FULL, FULL]}, ()),
+    ],
+)
+def test_windows_are_of_the_layers_that_transformers_gives_them(
+    read: Read, family: str, changes: dict[str, Any], windows: tuple[int, ...]
+) -> None:
+    assert read(**OTHERS[family] | changes).windows == windows
+
+
+def test_a_gemma2_config(read: Read) -> None:
+    config = read(**OTHERS["gemma2"], query_pre_attn_scalar=144)
+    assert (config.score_scale, config.score_cap, config.logit_cap) == (1 / 12, 50.0, 30.0)
+    assert (config.embed_scale, config.activation, config.norms_add_one, config.tied_head) == (
+        8,
+        "gelu_tanh",
+        True,
+        True,
+    )
+    plain = read(**OTHERS["gemma2"], attn_logit_softcapping=None, final_logit_softcapping=7)
+    assert (plain.attention_scale, plain.score_cap, plain.logit_cap) == (1 / 16, 0.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "error", "sentence"),
+    [
+        ("mistral", {"layer_types": [FULL, SLIDING]}, UnsupportedModel, "layer_types other than 'sliding_attention'"),
+        ("mistral", {"sliding_window": 0}, ModelError, "sliding_window is 0; a positive integer"),
+        ("mistral", {"hidden_act": "gelu"}, UnsupportedModel, "hidden_act 'gelu' is not supported; only 'silu' is"),
+        ("qwen2", {"layer_types": [FULL, SLIDING]}, ModelError, "but use_sliding_window is not true"),
+        ("qwen2", {"layer_types": [FULL]}, ModelError, "layer_types has 1 entries for 2 layers"),
+        ("qwen2", {"layer_types": ["linear_attention"] * 2}, UnsupportedModel, "'full_attention' and 'sliding_attent"),
+        ("qwen2", {"use_sliding_window": True, "max_window_layers": "2"}, ModelError, "max_window_layers is '2'"),
+        ("gemma2", {"hidden_activation": "silu"}, UnsupportedModel, "hidden_activation 'silu' is not supported"),
+        ("gemma2", {"use_bidirectional_attention": True}, UnsupportedModel, "use_bidirectional_attention True"),
+        ("gemma2", {"sliding_window": None}, ModelError, "sliding_window is None"),
+        ("gemma2", {"attn_logit_softcapping": -1}, ModelError, "attn_logit_softcapping is -1; a positive number"),
+        ("gemma2", {"num_hidden_layers": 10**15}, ModelError, "10000 layers at most"),
+    ],
+)
+def test_windows_and_caps_that_make_no_sense_are_refused_by_name(
+    read: Read, family: str, changes: dict[str, Any], error: type[ModelError], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        read(**OTHERS[family] | changes)
 
 
 @pytest.mark.parametrize("data", ["", "{", "[]", "[" * 100_000])
@@ -193,6 +270,24 @@ def test_gguf_rope_scaling() -> None:
     assert read_gguf(tensors=("rope_freqs.weight",)).rope == Rope(10000.0, "factors")
     with pytest.raises(UnsupportedModel, match="together with rope_freqs"):
         read_gguf(linear, ("rope_freqs.weight",))
+
+
+def gemma2_gguf(**changes: Any) -> dict[str, Any]:
+    data = {key.replace("llama.", "gemma2."): value for key, value in GGUF.items()} | dict.fromkeys(GGUF, ...)
+    return data | {"general.architecture": "gemma2", "tokenizer.ggml.eos_token_id": 1} | changes
+
+
+def test_gguf_of_gemma2() -> None:
+    """What GGUF does not say is as llama.cpp has it: alternate layers slide, and 27B has another scale."""
+    config = read_gguf(gemma2_gguf(**{"gemma2.attention.sliding_window": 7, "gemma2.attn_logit_softcapping": 20.0}))
+    assert (config.windows, config.score_cap, config.logit_cap) == ((7, 0), 20.0, 30.0)
+    assert (config.attention_scale, config.embed_scale, config.norms_add_one) == (0.25, 8, True)
+    large = read_gguf(
+        gemma2_gguf(**{"gemma2.block_count": 46, "gemma2.attention.head_count": 2, "gemma2.attention.key_length": 16})
+    )
+    assert large.attention_scale == 1 / 32**0.5
+    with pytest.raises(UnsupportedModel, match=r"the parameters rope\.freq_base_swa are not supported"):
+        read_gguf(gemma2_gguf(**{"gemma2.rope.freq_base_swa": 1e4}))
 
 
 @pytest.mark.parametrize(
