@@ -59,14 +59,14 @@ def _serve(child: Child, followers: Followers) -> None:
     inbox: Inbox[ToWorker] = Inbox(child.link, child.role, ToWorker)
     child.hello()
     started = time.perf_counter()
-    from ..runtime import executor as runtime
+    from ..runtime.loading import load_executor
 
     imported = time.perf_counter()
     config = child.configuration(inbox, ConfigureWorker)
     start_logging(child.role, config.log_level)
     configured = time.perf_counter()
     ranks = _join(child, config, followers)
-    executor = runtime.load_executor(
+    executor = load_executor(
         config.model_path,
         max_running=config.max_running,
         max_context=config.max_context,

@@ -5,34 +5,25 @@ It decides nothing about which work to do or which slot is whose; it does exactl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .backends import device_named, load_runner
-from .errors import ModelError, UnsupportedModel
-from .graphs import CudaCapture
-from .kernels.sampling import NativeSampler, load_sampler
-from .kv_pool import KVPool, bytes_per_token, slots_that_fit
+from .kernels.sampling import NativeSampler
 from .launched import NOTHING, Launched, known
-from .model.config import ModelConfig
 from .ranks import ALONE, Ranks
-from .runner import ModelStep, Runner, SharedPrefix, TorchRunner
-from .sampler import NOT_FINITE, TopTokens, token_logprobs
+from .runner import ModelStep, Runner, SharedPrefix
+from .sampler import NOT_FINITE
 from .sampling_state import SamplingState, looks_back
+from .scoring import ScoredSpan, WantedScores, score
 from .step import RowGuide, RowOpening, ScoredRun, Step, StepOutput, unpack
 from .torch_sampling import choose
 from .transfer import Fetched
 from .turns import Turn, bitmasks, play
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-KV_DTYPES = DTYPES | {"float8_e4m3fn": torch.float8_e4m3fn}
-SCORE_PIECE = 128  # positions whose logits over the whole vocabulary exist at one time
 
 
 @dataclass
@@ -43,9 +34,7 @@ class _Row:
     """
 
     state: SamplingState
-    prompt_ids: np.ndarray
-    score_start: int | None
-    score_top: int
+    wanted: WantedScores | None
     guide: RowGuide | None
     completion: list[int]
     last_token: int = 0
@@ -63,20 +52,6 @@ class _Entries:
     slots: np.ndarray
     bounds: np.ndarray
     members: list[_Row]
-
-
-@dataclass(frozen=True)
-class _ScoredSpan:
-    """Prompt positions of one entry, from `first` on, whose tokens `targets` are to be scored.
-
-    base: the row of the step whose hidden state predicts position `first`; the next ones follow it.
-    """
-
-    entry: int
-    first: int
-    base: int
-    targets: np.ndarray
-    top: int
 
 
 class Executor:
@@ -130,7 +105,7 @@ class Executor:
         for row_number in unpack(step.rows).tolist():
             opening = opened.get(row_number)
             options = self._rows[row_number].state.options if opening is None else opening.sampling
-            scored = (self._rows[row_number] if opening is None else opening).score_start is not None
+            scored = (self._rows[row_number].wanted if opening is None else opening.score_start) is not None
             guided = opening is None and self._rows[row_number].guide is not None
             if guided or scored or looks_back(options):
                 return False
@@ -183,13 +158,13 @@ class Executor:
         turns, sampled = self._turns(step, entries, token_ids)
         guided = any(turn.guide is not None for turn in turns)
         masks = self._masks.submit(bitmasks, turns, self.runner.config.vocab_size) if guided else None
-        spans = self._scored_runs(entries)
+        spans = self._spans(entries)
         wanted = np.unique(np.concatenate([sampled, *(span.base + np.arange(len(span.targets)) for span in spans)]))
         hidden = self._forward(step, entries, token_ids, wanted.astype(np.int32))
         if turns:
             of_sampled = hidden if len(wanted) == len(sampled) else hidden[np.searchsorted(wanted, sampled)]
             self._choose(turns, self.runner.logits(of_sampled), masks)
-        return self._output(entries, turns, spans, self._score(spans, hidden, wanted))
+        return self._output(entries, turns, spans, score(spans, hidden, wanted, self.runner, self.ranks))
 
     # --- the rows ---------------------------------------------------------------------------------------------------
 
@@ -209,7 +184,9 @@ class Executor:
         vocab_size = self.runner.config.vocab_size
         state = SamplingState(opening.sampling, opening.stop_ids, prompt_ids, output_ids, vocab_size)
         completion = output_ids.tolist() if guide is not None else []
-        return _Row(state, prompt_ids, opening.score_start, opening.score_top, guide, completion)
+        start = opening.score_start
+        wanted = None if start is None else WantedScores(prompt_ids, start, opening.score_top)
+        return _Row(state, wanted, guide, completion)
 
     def _entries(self, step: Step) -> _Entries:
         """The step's arrays; its new slots enter the rows' tables."""
@@ -257,20 +234,15 @@ class Executor:
 
     # --- what is asked of the hidden states ---------------------------------------------------------------------------
 
-    def _scored_runs(self, entries: _Entries) -> list[_ScoredSpan]:
+    def _spans(self, entries: _Entries) -> list[ScoredSpan]:
         """What is to be scored in this step."""
-        spans: list[_ScoredSpan] = []
-        for entry, row_number in enumerate(entries.rows.tolist()):
-            row = self._rows[row_number]
-            if row.score_start is None:
-                continue
-            start = int(entries.starts[entry])
-            first = max(row.score_start, start + 1)
-            end = min(start + int(entries.lengths[entry]) + 1, len(row.prompt_ids))
-            if first < end:
-                base = int(entries.bounds[entry]) + first - 1 - start  # the hidden state that predicts `first`
-                spans.append(_ScoredSpan(entry, first, base, row.prompt_ids[first:end], row.score_top))
-        return spans
+        starts, lengths, bases = entries.starts.tolist(), entries.lengths.tolist(), entries.bounds.tolist()
+        found = [
+            row.wanted.span(entry, starts[entry], lengths[entry], bases[entry])
+            for entry, row in enumerate(entries.members)
+            if row.wanted is not None
+        ]
+        return [span for span in found if span is not None]
 
     def _turns(self, step: Step, entries: _Entries, token_ids: np.ndarray) -> tuple[list[Turn], np.ndarray]:
         """The turns of the entries that sample, and which tokens of the step their logits come from."""
@@ -297,7 +269,7 @@ class Executor:
                 turn.gained.append(token_id)
 
     def _output(
-        self, entries: _Entries, turns: list[Turn], spans: list[_ScoredSpan], runs: list[ScoredRun | None]
+        self, entries: _Entries, turns: list[Turn], spans: list[ScoredSpan], runs: list[ScoredRun | None]
     ) -> StepOutput:
         """The answer. An entry whose logits were not finite, sampled or scored, fails as a whole."""
         counts = np.zeros(len(entries.rows), np.int32)
@@ -320,119 +292,7 @@ class Executor:
             guided=[turn.run for turn in turns if turn.guide is not None and counts[turn.entry] >= 0],
         )
 
-    def _score(self, spans: list[_ScoredSpan], hidden: Tensor, places: np.ndarray) -> list[ScoredRun | None]:
-        """Log-probabilities of the wanted prompt tokens of each span; None where its logits are not finite.
-
-        hidden: rows whose numbers in the step are `places`.
-        """
-        scored: list[ScoredRun | None] = []
-        for span in spans:
-            at = int(np.searchsorted(places, span.base))
-            run = self._scored_run(hidden[at : at + len(span.targets)], span.targets, span.top)
-            scored.append(None if run is None else ScoredRun(span.entry, span.first, *run))
-        return scored
-
-    def _scored_run(self, hidden: Tensor, targets: np.ndarray, top: int) -> tuple[list[float], list[TopTokens]] | None:
-        logprobs: list[float] = []
-        tops: list[TopTokens] = []
-        for start in range(0, len(targets), SCORE_PIECE):
-            piece = targets[start : start + SCORE_PIECE]
-            logits = self.runner.logits(hidden[start : start + SCORE_PIECE])
-            if self.ranks.leads:
-                values, likeliest = token_logprobs(logits, piece, [top] * len(piece))
-                logprobs += values
-                tops += likeliest
-        return (logprobs, tops) if np.isfinite(logprobs).all() else None
-
 
 def _bounds(counts: np.ndarray) -> np.ndarray:
     """Where each of the consecutive runs begins, and the end: int32 [len(counts) + 1]."""
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-
-
-def load_executor(
-    path: Path | str,
-    *,
-    max_running: int,
-    max_context: int = 0,
-    dtype: str = "auto",
-    kv_dtype: str = "auto",
-    attention_backend: str = "auto",
-    quantize: str = "none",
-    threads: int = 0,
-    kv_tokens: int = 0,
-    kv_memory_fraction: float = 0.3,
-    device: str = "cpu",
-    deterministic: bool = False,
-    progress: Callable[[str], None] = lambda _: None,
-    ranks: Ranks = ALONE,
-) -> Executor:
-    """Loads the model at `path` (a `.gguf` file or a Hugging Face directory) and allocates its KV pool.
-
-    max_context: 0, or one above the model's own or the pool's size, means the lower of those two.
-    dtype: float32, bfloat16, float16, or auto (float32; on a GPU bfloat16). kv_dtype: the same, auto following dtype,
-    and float8_e4m3fn for flashinfer. device: cpu, cuda, or auto (a GPU where there is one).
-    attention_backend: "cpu" (the compiled kernels; weights stay as they are stored, arithmetic is float32), "torch",
-    "flashinfer", or auto: the kernels, on a GPU FlashInfer, where they can run this. quantize: "q8_0" or "q4_0"
-    quantizes plain matrices for the kernels. threads: 0 leaves torch's own choice, divided by the ranks. kv_tokens:
-    slots; 0 takes `kv_memory_fraction` of the device's available memory. deterministic: results do not depend on the
-    batch. progress: takes sentences on what takes long. ranks: who computes the model together, on one machine; all
-    must be given the same options.
-    Raises ModelError or UnsupportedModel with a sentence for the user.
-    """
-    where = device_named(device, attention_backend, quantize, ranks.rank, ranks.size)
-    automatic = torch.bfloat16 if where.type == "cuda" else torch.float32
-    weight_dtype = _dtype_named(dtype, "dtype", automatic, DTYPES)
-    pool_dtype = _dtype_named(kv_dtype, "kv_dtype", weight_dtype, KV_DTYPES)
-    if threads or ranks.size > 1:
-        torch.set_num_threads(threads or max(1, torch.get_num_threads() // ranks.size))
-
-    def make_pool(config: ModelConfig) -> KVPool:
-        per_token = bytes_per_token(config, pool_dtype)
-        if where.type == "cpu":
-            per_token = ranks.total(per_token)  # the ranks' pools share this machine's memory
-        slots = slots_that_fit(per_token, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction, device=where)
-        slots = ranks.least(slots)
-        try:
-            return KVPool(config, slots, pool_dtype, where)
-        except (MemoryError, torch.OutOfMemoryError):
-            raise ModelError(f"the system refuses the memory for a KV pool of {slots} tokens") from None
-
-    runner, note = load_runner(
-        path,
-        make_pool,
-        dtype=weight_dtype,
-        device=where,
-        backend=attention_backend,
-        quantize=quantize,
-        deterministic=deterministic,
-        ranks=ranks,
-        progress=progress,
-        max_context=max_context,
-    )
-    limit = runner.config.max_context
-    context = min(max_context or limit, limit, runner.pool.slots)
-    on_gpu = where.type == "cuda"
-    if on_gpu and isinstance(runner, TorchRunner):
-        progress("warming up")
-        runner.warm_up()
-        if not deterministic:  # graphs pad to several sizes
-            runner.capture_decodes(max_running, CudaCapture(), progress)
-    sampler = None if on_gpu else load_sampler(torch.get_num_threads())
-    return Executor(
-        runner,
-        max_running=max_running,
-        max_context=context,
-        sampler=sampler,
-        note=note,
-        ahead=on_gpu,
-        ranks=ranks,
-    )
-
-
-def _dtype_named(name: str, option: str, automatic: torch.dtype, named: Mapping[str, torch.dtype]) -> torch.dtype:
-    if name == "auto":
-        return automatic
-    if name not in named:
-        raise UnsupportedModel(f"{option} {name!r} is not supported; there are auto, {', '.join(named)}")
-    return named[name]

@@ -187,7 +187,7 @@ def drive(one_thread: None, request: pytest.FixtureRequest) -> Callable[..., Dri
     """Loads a model into an executor and gives its driver; with each backend in turn."""
 
     def start(path: Path, **options: Any) -> Driver:
-        from sapwood.runtime.executor import load_executor
+        from sapwood.runtime.loading import load_executor
 
         defaults = {"max_running": 32, "kv_tokens": 4096, "attention_backend": request.param}
         return Driver(load_executor(path, **defaults | options))
@@ -200,7 +200,7 @@ def drive_torch(one_thread: None) -> Callable[..., Driver]:
     """As `drive`, with torch for everything, the choice of tokens too, as on a GPU."""
 
     def start(path: Path, **options: Any) -> Driver:
-        from sapwood.runtime.executor import load_executor
+        from sapwood.runtime.loading import load_executor
 
         defaults = {"max_running": 8, "kv_tokens": 4096, "attention_backend": "torch"}
         executor = load_executor(path, **defaults | options)

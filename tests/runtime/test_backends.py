@@ -9,7 +9,8 @@ import pytest
 
 from sapwood.runtime import backends
 from sapwood.runtime.errors import UnsupportedModel
-from sapwood.runtime.executor import Executor, load_executor
+from sapwood.runtime.executor import Executor
+from sapwood.runtime.loading import load_executor
 
 
 def loaded(path: Path, **options: Any) -> Executor:

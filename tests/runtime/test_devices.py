@@ -13,7 +13,7 @@ import torch
 from sapwood.runtime import backends, devices
 from sapwood.runtime.backends import CPU, device_named
 from sapwood.runtime.errors import UnsupportedModel
-from sapwood.runtime.executor import load_executor
+from sapwood.runtime.loading import load_executor
 from sapwood.runtime.ranks import Ranks
 from sapwood.runtime.transfer import Fetched, indices_to_device, to_device
 
@@ -108,7 +108,7 @@ def test_loading_a_model_on_the_cpu_does_not_import_flashinfer(tiny_llama: Path,
     (tmp_path / "flashinfer.py").write_text("raise RuntimeError('imported')")
     code = (
         "import sys\n"
-        "from sapwood.runtime.executor import load_executor\n"
+        "from sapwood.runtime.loading import load_executor\n"
         f"load_executor({str(tiny_llama)!r}, max_running=1, kv_tokens=64, device='auto', attention_backend='torch')\n"
         "assert 'flashinfer' not in sys.modules"
     )

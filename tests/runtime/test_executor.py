@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sapwood.runtime.errors import ModelError, UnsupportedModel
-from sapwood.runtime.executor import load_executor
+from sapwood.runtime.loading import load_executor
 
 TOLERANCE = 1e-4
 Drive = Callable[..., Any]
@@ -77,7 +77,7 @@ def test_scoring_in_pieces_changes_nothing(
 ) -> None:
     scores = []
     for piece in (128, 5):
-        monkeypatch.setattr("sapwood.runtime.executor.SCORE_PIECE", piece)
+        monkeypatch.setattr("sapwood.runtime.scoring.SCORE_PIECE", piece)
         driver.open(0, prompts[5], score_start=1, score_top=2)
         scores.append(driver.prefill(0, prompts[5]).scored[0])
         driver.close(0)

@@ -19,7 +19,7 @@ WORKER = """
 import resource, sys
 import numpy as np, torch
 import sapwood.managers.worker
-from sapwood.runtime.executor import load_executor
+from sapwood.runtime.loading import load_executor
 from sapwood.runtime.runner import ModelStep
 
 executor = load_executor(sys.argv[1], max_running=64, kv_tokens=int(sys.argv[2]))

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from sapwood.runtime.errors import RankLost, UnsupportedModel
-from sapwood.runtime.executor import load_executor
+from sapwood.runtime.loading import load_executor
 from sapwood.runtime.model.family import TensorSpec
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.model.registry import family_of

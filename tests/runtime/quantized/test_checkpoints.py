@@ -14,7 +14,7 @@ import torch
 from packers import FORMATS, Tensors, gptq, write
 
 from sapwood.runtime.errors import ModelError, UnsupportedModel
-from sapwood.runtime.executor import load_executor
+from sapwood.runtime.loading import load_executor
 from sapwood.runtime.model.linear import Matrix
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.weights.checkpoint import open_checkpoint
