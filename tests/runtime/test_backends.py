@@ -99,6 +99,25 @@ def test_what_else_the_kernels_lack_is_torchs_too(tmp_path: Path) -> None:
     assert "MLPs gated by gelu_tanh, which this model (gemma2) needs" in executor.note
 
 
+def test_a_part_that_the_kernels_have_no_place_for_is_not_left_out(tmp_path: Path) -> None:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=97,
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=512,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(tmp_path)
+    executor = loaded(tmp_path)
+    assert executor.runner.backend == "torch"
+    assert "the kernels have no place for k_norm, which qwen3 models have" in executor.note
+
+
 def test_quantizing_makes_weights_smaller_and_needs_the_kernels(tiny_llama: Path, smollm2_path: Path) -> None:
     plain, quantized = loaded(tiny_llama), loaded(tiny_llama, quantize="q8_0")
     assert quantized.runner.weight_bytes < 0.5 * plain.runner.weight_bytes

@@ -198,6 +198,53 @@ def test_a_gemma2_config(read: Read) -> None:
     assert (plain.attention_scale, plain.score_cap, plain.logit_cap) == (1 / 16, 0.0, 7.0)
 
 
+GEMMA3 = OTHERS["gemma2"] | {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "sliding_window": 7}
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows", "ropes"),
+    [
+        (
+            {"num_hidden_layers": 7, "rope_theta": ...},
+            (7, 7, 7, 7, 7, 0, 7),
+            (Rope(1_000_000.0), Rope(10_000.0)),
+        ),
+        (
+            {"sliding_window_pattern": 2, "rope_local_base_freq": 5.0, "rope_scaling": {"type": "linear", "factor": 8}},
+            (7, 0),
+            (Rope(500_000.0, "linear", 8.0), Rope(5.0)),
+        ),
+        (
+            {
+                "layer_types": [FULL, SLIDING],
+                "rope_theta": ...,
+                "rope_parameters": {
+                    FULL: {"rope_type": "default", "rope_theta": 3.0},
+                    SLIDING: {"rope_type": "default", "rope_theta": 4.0},
+                },
+            },
+            (0, 7),
+            (Rope(3.0), Rope(4.0)),
+        ),
+    ],
+)
+def test_a_gemma3_config_in_its_older_and_newer_spelling(
+    read: Read, changes: dict[str, Any], windows: tuple[int, ...], ropes: tuple[Rope, Rope]
+) -> None:
+    config = read(**GEMMA3 | changes)
+    assert config.architecture == "gemma3"
+    assert config.windows == windows
+    assert (config.rope, config.local_rope) == ropes
+    assert (config.score_cap, config.logit_cap, config.attention_scale) == (0.0, 0.0, 1 / 16)
+
+
+def test_gemma3_has_no_capped_scores(read: Read) -> None:
+    with pytest.raises(UnsupportedModel, match=r"attn_logit_softcapping 50\.0 is not supported"):
+        read(**GEMMA3 | {"attn_logit_softcapping": 50.0})
+    with pytest.raises(UnsupportedModel, match="'Gemma3ForConditionalGeneration'"):
+        read(**GEMMA3 | {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"]})
+
+
 @pytest.mark.parametrize(
     ("family", "changes", "error", "sentence"),
     [
@@ -288,6 +335,14 @@ def test_gguf_of_gemma2() -> None:
     assert large.attention_scale == 1 / 32**0.5
     with pytest.raises(UnsupportedModel, match=r"the parameters rope\.freq_base_swa are not supported"):
         read_gguf(gemma2_gguf(**{"gemma2.rope.freq_base_swa": 1e4}))
+
+
+def test_gguf_of_gemma3() -> None:
+    data = {key.replace("gemma2.", "gemma3."): value for key, value in gemma2_gguf().items()}
+    config = read_gguf(data | {"general.architecture": "gemma3", "gemma3.attention.sliding_window": 7})
+    assert (config.windows, config.local_rope, config.score_cap) == ((7, 7), Rope(10_000.0), 0.0)
+    with pytest.raises(ModelError, match=r"gemma3 lacks 'attention\.sliding_window'"):
+        read_gguf(data | {"general.architecture": "gemma3"})
 
 
 @pytest.mark.parametrize(

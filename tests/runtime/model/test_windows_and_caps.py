@@ -40,6 +40,7 @@ GEMMA3: dict[str, Any] = {
     "query_pre_attn_scalar": 9,
     "sliding_window_pattern": 3,
 }
+PLAIN_SCALE = {"query_pre_attn_scalar": 16}
 # The family, its options, and others that each must give other logits: a test that cannot tell them apart is none.
 MODELS: dict[str, tuple[str, dict[str, Any], list[dict[str, Any]]]] = {
     "mistral": ("mistral", {"sliding_window": 20}, [{"sliding_window": None}, {"sliding_window": 21}]),
@@ -155,7 +156,7 @@ def test_a_gguf_file_of_gemma2_has_its_norms_and_scale(
     build: Build, save_gguf: Callable[..., Path], tmp_path: Path, one_thread: None
 ) -> None:
     """GGUF adds one to the norms, and does not say how queries are scaled: by the head dimension, in small models."""
-    model = build("gemma2", **GEMMA2 | {"query_pre_attn_scalar": 16})
+    model = build("gemma2", **GEMMA2 | PLAIN_SCALE)
     keys = {"attention__sliding_window": 20, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.5}
     path = save_gguf(model, tmp_path / "model.gguf", **keys)
     assert_same(path, model)
@@ -164,6 +165,16 @@ def test_a_gguf_file_of_gemma2_has_its_norms_and_scale(
         load_model(path, torch.float32).parameters(), load_model(tmp_path, torch.float32).parameters()
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+
+
+def test_a_gguf_file_of_gemma3_has_the_rotations_that_it_does_not_say(
+    build: Build, save_gguf: Callable[..., Path], tmp_path: Path, one_thread: None
+) -> None:
+    ropes = ROPES | {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    options = GEMMA3 | PLAIN_SCALE | {"sliding_window_pattern": 6, "num_hidden_layers": 7, "rope_parameters": ropes}
+    model = build("gemma3_text", **options)
+    model.config.rope_parameters = ropes["full_attention"]  # where the writer looks for it
+    assert_same(save_gguf(model, tmp_path / "model.gguf", attention__sliding_window=20), model)
 
 
 def test_gemma2_rounds_where_it_does_in_transformers(build: Build, tmp_path: Path) -> None:
