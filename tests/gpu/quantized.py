@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +24,7 @@ def kernels_of(place: Place) -> WeightKernels:
     """torch's own, or in a rehearsal what emulates them."""
     if not place.rehearsal:
         return WeightKernels()
-    from emulated_kernels import EMULATED
-
-    return EMULATED
+    return importlib.import_module("emulated_kernels").EMULATED
 
 
 def quantized_errors(place: Place) -> Figures:

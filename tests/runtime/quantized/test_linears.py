@@ -40,7 +40,7 @@ from sapwood.runtime.model.quantized_linear import (
 from sapwood.runtime.ranks import ALONE, Ranks
 from sapwood.runtime.runner import ModelStep, TorchRunner
 from sapwood.runtime.weights.quantization import read_scheme
-from sapwood.runtime.weights.quantized import Float8Matrix, Int4Matrix
+from sapwood.runtime.weights.quantized import Float8Matrix, Int4Matrix, nibbles
 
 Saved = Callable[..., tuple[Path, Any]]
 INT4 = [name for name in FORMATS if name.startswith(("gptq", "awq", "packed"))]
@@ -487,7 +487,7 @@ def test_the_emulation_is_no_identity() -> None:
     values = torch.arange(8 * 32).view(8, 32).remainder(16).to(torch.uint8)
     packed = pack_int4((values[:, ::2] << 4) | values[:, 1::2], 2)
     assert np.array_equal(emulated_kernels.unpack_int4(packed), values.numpy())
-    assert quantized_linear.nibbles(packed).flatten().tolist() != values.flatten().tolist()
+    assert nibbles(packed).flatten().tolist() != values.flatten().tolist()
 
 
 def test_write_gives_each_format_its_own_weights(make_model: Callable[..., Any], tmp_path: Path) -> None:
