@@ -163,7 +163,7 @@ async def test_closing_while_compilers_start_waits_for_their_end(
 ) -> None:
     """What is killed and not waited for makes asyncio complain on stderr as soon as the loop is closed."""
     warming = asyncio.create_task(service.warm())
-    while not psutil.Process().children():
+    while not psutil.Process().children():  # noqa: ASYNC110 (a process's start is no event)
         await asyncio.sleep(0.001)
     children = psutil.Process().children()
     warming.cancel()
