@@ -24,7 +24,8 @@ COMPILE_SECONDS = 5.0
 IMPORT_SECONDS = 10.0  # more for the first constraint of a process that needs xgrammar, whose import takes seconds
 START_SECONDS = 60.0
 MAX_COMPILERS = 3
-QUICK_SECONDS = 0.2  # what most constraints take far less than; who takes longer may have to make way for others
+QUICK_SECONDS = 0.2  # most constraints take far less; who takes longer may have to make way for a smaller one,
+SLOW_SECONDS = 1.0  # and who takes this long for any other (a killed compiler costs the start of another)
 PATIENCE_SECONDS = 0.05  # how long a constraint waits for a busy compiler before another one is started
 NICENESS = 5  # streams go first: a compiler takes what the others leave, or a quarter of a core
 
@@ -54,6 +55,7 @@ class Compiler:
         self._over = False
         self.made_way = False
         self.is_slow = False  # what it compiles is known to be slow
+        self.size = 0
         self.began = 0.0
 
     @property
@@ -132,7 +134,7 @@ class CompilerPool:
     """A few compilers. Who has to wait is in a `GrammarQueue`; where that takes a while, one more is started.
 
     One of them is never at a constraint that is known as slow. Where all are busy for longer than a quick one takes and
-    others wait who are not known as slow, the last to begin makes way.
+    others wait who are not known as slow, the last to begin makes way: once, then it is known as slow.
     """
 
     def __init__(self, command: Sequence[str], setup: Setup) -> None:
@@ -169,7 +171,7 @@ class CompilerPool:
         while self._idle and not (slow and self._slow_ones_are_enough()):
             compiler = self._idle.pop()
             if compiler.alive:
-                self._occupy(compiler, slow)
+                self._occupy(compiler, size, slow)
                 return compiler
             await compiler.end()
         loop = asyncio.get_running_loop()
@@ -209,11 +211,12 @@ class CompilerPool:
         if asked is None:
             self._idle.append(compiler)
             return
-        self._occupy(compiler, asked.is_slow)
+        self._occupy(compiler, asked.size, asked.is_slow)
         asked.waiting.set_result(compiler)
         self._look_for_a_way()
 
-    def _occupy(self, compiler: Compiler, slow: bool) -> None:
+    def _occupy(self, compiler: Compiler, size: int, slow: bool) -> None:
+        compiler.size = size
         compiler.is_slow = slow
         compiler.began = asyncio.get_running_loop().time()
         self._busy.add(compiler)
@@ -226,12 +229,13 @@ class CompilerPool:
         if self._way is not None:
             self._way.cancel()
             self._way = None
+        smallest = self._queue.smallest_fresh
         is_under_way = any(compiler.made_way for compiler in self._busy)
-        if self._closed or is_under_way or not self._queue.has_fresh or not 1 < MAX_COMPILERS <= len(self._busy):
+        if self._closed or is_under_way or smallest is None or not 1 < MAX_COMPILERS <= len(self._busy):
             return
         last = max((each for each in self._busy if not each.is_slow), key=lambda compiler: compiler.began)
         loop = asyncio.get_running_loop()
-        left = last.began + QUICK_SECONDS - loop.time()
+        left = last.began + (QUICK_SECONDS if smallest < last.size else SLOW_SECONDS) - loop.time()
         if left > 0:
             self._way = loop.call_later(left, self._look_for_a_way)
         else:

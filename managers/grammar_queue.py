@@ -32,9 +32,9 @@ class GrammarQueue(Generic[T]):
         self._turns = 0
 
     @property
-    def has_fresh(self) -> bool:
-        """Whether somebody waits who is not known as slow."""
-        return any(not (each.is_slow or each.waiting.done()) for each in self._asked)
+    def smallest_fresh(self) -> int | None:
+        """The least size of whoever waits and is not known as slow, if there is anybody."""
+        return min((each.size for each in self._asked if not (each.is_slow or each.waiting.done())), default=None)
 
     def add(self, asked: Asked[T]) -> None:
         self._asked.append(asked)

@@ -36,8 +36,8 @@ async def test_nobody_waits_for_ever(queue: GrammarQueue[None]) -> None:
 
 async def test_the_slow_wait_where_they_may_not_and_who_gave_up_is_forgotten(queue: GrammarQueue[None]) -> None:
     slow, gone = ask(queue, 1, is_slow=True), ask(queue, 1)
-    assert queue.has_fresh
+    assert queue.smallest_fresh == 1
     gone.waiting.cancel()
-    assert not queue.has_fresh
+    assert queue.smallest_fresh is None
     assert queue.take(with_slow=False) is None
     assert queue.take(with_slow=True) is slow
