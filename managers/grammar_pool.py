@@ -25,7 +25,7 @@ IMPORT_SECONDS = 10.0  # more for the first constraint of a process that needs x
 START_SECONDS = 60.0
 MAX_COMPILERS = 3
 QUICK_SECONDS = 0.2  # most constraints take far less; who takes longer may have to make way for a smaller one,
-SLOW_SECONDS = 1.0  # and who takes this long for any other (a killed compiler costs the start of another)
+SLOW_SECONDS = 1.0  # and who takes this long for any other (which costs the start of a compiler)
 PATIENCE_SECONDS = 0.05  # how long a constraint waits for a busy compiler before another one is started
 NICENESS = 5  # streams go first: a compiler takes what the others leave, or a quarter of a core
 
@@ -134,7 +134,8 @@ class CompilerPool:
     """A few compilers. Who has to wait is in a `GrammarQueue`; where that takes a while, one more is started.
 
     One of them is never at a constraint that is known as slow. Where all are busy for longer than a quick one takes and
-    others wait who are not known as slow, the last to begin makes way: once, then it is known as slow.
+    others wait who are not known as slow, a spare one is started for them, and for that the last to begin makes way:
+    once, then it is known as slow.
     """
 
     def __init__(self, command: Sequence[str], setup: Setup) -> None:
@@ -230,8 +231,7 @@ class CompilerPool:
             self._way.cancel()
             self._way = None
         smallest = self._queue.smallest_fresh
-        is_under_way = any(compiler.made_way for compiler in self._busy)
-        if self._closed or is_under_way or smallest is None or not 1 < MAX_COMPILERS <= len(self._busy):
+        if self._closed or smallest is None or not 1 < MAX_COMPILERS == len(self._busy):
             return
         last = max((each for each in self._busy if not each.is_slow), key=lambda compiler: compiler.began)
         loop = asyncio.get_running_loop()
@@ -239,11 +239,12 @@ class CompilerPool:
         if left > 0:
             self._way = loop.call_later(left, self._look_for_a_way)
         else:
-            last.make_way()
+            self._start_one(spare=True)
 
-    def _start_one(self) -> None:
-        """Start one more, unless there are enough."""
-        if not self._closed and len(self._idle) + len(self._busy) + len(self._starting) < MAX_COMPILERS:
+    def _start_one(self, *, spare: bool = False) -> None:
+        """Start one more, unless there are enough. spare: for a place that another one will have to leave."""
+        there = len(self._idle) + len(self._busy) + len(self._starting)
+        if not self._closed and there < MAX_COMPILERS + spare:
             task = asyncio.create_task(self._start())
             self._starting.add(task)
             task.add_done_callback(self._starting.discard)
@@ -251,12 +252,24 @@ class CompilerPool:
     async def _start(self) -> None:
         for last in (False, True):  # one may be killed while it starts, and the next is not
             try:
-                self._offer(await Compiler.start(self._command, self._setup))
+                compiler = await Compiler.start(self._command, self._setup)
+                self._offer(compiler)
+                await self._retire_one(compiler)
                 return
             except CompilerFailed as error:
                 log.warning("%s", error)
                 if last and not (self._idle or self._busy):
                     self._fail(error)
+
+    async def _retire_one(self, new: Compiler) -> None:
+        """Where a spare one has come, another one goes: best one that is idle, else the last to begin."""
+        if len(self._idle) + len(self._busy) <= MAX_COMPILERS:
+            return
+        if self._idle:
+            await self._idle.pop().end()
+        else:
+            others = (each for each in self._busy if each is not new and not each.is_slow)
+            max(others, key=lambda compiler: compiler.began).make_way()
 
     def _fail(self, error: CompilerFailed) -> None:
         """Whoever waits for a compiler waits in vain."""
