@@ -20,6 +20,7 @@ from .errors import InvalidRequest
 S = TypeVar("S", bound=msgspec.Struct)
 
 _PLACE = re.compile(r" - at `(.*)`$")
+_SEARCHED_BYTES = 2**20  # larger bodies that are no JSON are not searched for what to blame
 _SPARE_LEVELS = 300  # of nesting: a message holds the value some levels down, and others read it deep in their stacks
 _NAMED_FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `([^`]*)`")
 
@@ -77,6 +78,8 @@ def _named(error: msgspec.ValidationError, struct: type[msgspec.Struct]) -> Inva
 
 def _malformed(data: bytes, error: Exception) -> InvalidRequest:
     """The standard library reads NaN, Infinity and lone surrogates, so that we can say where they are."""
+    if len(data) > _SEARCHED_BYTES:
+        return InvalidRequest(f"The body is not valid JSON: {error}.")
     try:
         value = json.loads(data.decode())
     except (ValueError, RecursionError):

@@ -33,6 +33,10 @@ class GrammarLoader:
         self._thread = ThreadPoolExecutor(1, "grammars")
         self._templates: OrderedDict[str, Future[GuideTemplate]] = OrderedDict()
 
+    def warm(self) -> None:
+        """Load what all grammars share, before the first one needs it. May be called more than once."""
+        self._thread.submit(lambda: self._shared().warm())
+
     def prepare(self, grammar: Compiled) -> None:
         """Load a grammar unless that was done or begun; the scheduler is told when it is there."""
         template = self._template(grammar)
@@ -61,13 +65,16 @@ class GrammarLoader:
         return template
 
     def _load(self, grammar: Compiled) -> GuideTemplate:
+        return self._shared().load(grammar)
+
+    def _shared(self) -> Guides:
         if self._guides is None:
             from ..constrained.guides import Guides
             from ..runtime.text.tokenizer import load_tokenizer
             from .vocabulary import vocabulary_of
 
             self._guides = Guides(vocabulary_of(load_tokenizer(self._model_path)))
-        return self._guides.load(grammar)
+        return self._guides
 
     def _announce(self, key: str, template: Future[GuideTemplate]) -> None:
         """Runs in the loading thread, behind the load."""

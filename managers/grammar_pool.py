@@ -7,13 +7,13 @@ import contextlib
 import os
 import signal
 import sys
-from collections import deque
 from collections.abc import Sequence
 
 import msgspec
 
 from ..constrained.spec import Constraint
 from ..runtime.errors import SapwoodError
+from .grammar_queue import Asked, GrammarQueue
 from .grammar_wire import HEADER_BYTES, Done, FromCompiler, Job, Setup, frame, length_of
 from .logs import logger
 
@@ -24,6 +24,8 @@ COMPILE_SECONDS = 5.0
 IMPORT_SECONDS = 10.0  # more for the first constraint of a process that needs xgrammar, whose import takes seconds
 START_SECONDS = 60.0
 MAX_COMPILERS = 3
+QUICK_SECONDS = 0.2  # most constraints take far less; who takes longer may have to make way for a smaller one,
+SLOW_SECONDS = 1.0  # and who takes this long for any other (which costs the start of a compiler)
 PATIENCE_SECONDS = 0.05  # how long a constraint waits for a busy compiler before another one is started
 NICENESS = 5  # streams go first: a compiler takes what the others leave, or a quarter of a core
 
@@ -34,6 +36,10 @@ class CompilerFailed(SapwoodError):
 
 class CompilerDied(Exception):
     """The process ended before it answered."""
+
+
+class MadeWay(Exception):
+    """The process was ended for others' sake; the constraint is to be compiled again, as one that is known as slow."""
 
 
 class Compiler:
@@ -47,6 +53,10 @@ class Compiler:
         self._decoder = msgspec.msgpack.Decoder(FromCompiler)
         self._has_xgrammar = False
         self._over = False
+        self.made_way = False
+        self.is_slow = False  # what it compiles is known to be slow
+        self.size = 0
+        self.began = 0.0
 
     @property
     def pid(self) -> int:
@@ -80,7 +90,7 @@ class Compiler:
         return compiler
 
     async def compile(self, constraint: Constraint) -> Done:
-        """Raises TimeoutError, or CompilerDied; in both cases, and where it is cancelled, the process is over."""
+        """Raises TimeoutError, CompilerDied or MadeWay; then, and where it is cancelled, the process is over."""
         imports = constraint.engine == "xgrammar" and not self._has_xgrammar
         self._has_xgrammar = self._has_xgrammar or imports
         try:
@@ -88,10 +98,18 @@ class Compiler:
                 answer = await self._ask(Job(constraint))
             if not isinstance(answer, Done):
                 raise CompilerDied
-        except BaseException:
+        except BaseException as error:
             await self.end()
+            if self.made_way and isinstance(error, CompilerDied):
+                raise MadeWay from None
             raise
         return answer
+
+    def make_way(self) -> None:
+        """Kill the process; what it compiles is to be compiled later."""
+        self.made_way = True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
     async def end(self) -> None:
         """Kill the process, whatever it does, and wait until it is gone."""
@@ -113,7 +131,12 @@ class Compiler:
 
 
 class CompilerPool:
-    """A few compilers. Who has to wait gets one in order of asking; where that takes a while, one more is started."""
+    """A few compilers. Who has to wait is in a `GrammarQueue`; where that takes a while, one more is started.
+
+    One of them is never at a constraint that is known as slow. Where all are busy for longer than a quick one takes and
+    others wait who are not known as slow, a spare one is started for them, and for that the last to begin makes way:
+    once, then it is known as slow.
+    """
 
     def __init__(self, command: Sequence[str], setup: Setup) -> None:
         """Starts nothing yet."""
@@ -122,7 +145,8 @@ class CompilerPool:
         self._idle: list[Compiler] = []
         self._busy: set[Compiler] = set()
         self._starting: set[asyncio.Task[None]] = set()
-        self._waiting: deque[asyncio.Future[Compiler]] = deque()
+        self._queue: GrammarQueue[Compiler] = GrammarQueue()
+        self._way: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
@@ -135,22 +159,27 @@ class CompilerPool:
         while len(self._idle) + len(self._busy) < size:
             before = len(self._idle) + len(self._busy)
             self._start_one()
-            await asyncio.gather(*self._starting)
+            if self._starting:
+                await asyncio.wait(self._starting)  # cancelled, it does not cancel them: `close` does, and waits
             if len(self._idle) + len(self._busy) <= before:
                 return
 
-    async def take(self) -> Compiler:
-        """An idle compiler, to be given back. Raises CompilerFailed."""
-        while self._idle:
+    async def take(self, size: int = 0, *, slow: bool = False) -> Compiler:
+        """An idle compiler, to be given back. Raises CompilerFailed.
+
+        size: of the constraint. slow: whether it has made way before.
+        """
+        while self._idle and not (slow and self._slow_ones_are_enough()):
             compiler = self._idle.pop()
             if compiler.alive:
-                self._busy.add(compiler)
+                self._occupy(compiler, size, slow)
                 return compiler
             await compiler.end()
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Compiler] = loop.create_future()
-        self._waiting.append(waiting)
+        self._queue.add(Asked(waiting, size, slow))
         hurry = loop.call_later(PATIENCE_SECONDS if self._busy or self._starting else 0.0, self._start_one)
+        self._look_for_a_way()
         try:
             return await waiting
         except asyncio.CancelledError:
@@ -171,23 +200,51 @@ class CompilerPool:
     async def close(self) -> None:
         """End them all; no more are started."""
         self._closed = True
+        if self._way is not None:
+            self._way.cancel()
         for task in self._starting:
             task.cancel()
         await asyncio.gather(*self._starting, *map(Compiler.end, (*self._idle, *self._busy)), return_exceptions=True)
 
     def _offer(self, compiler: Compiler) -> None:
-        """To whoever has waited longest; else it is idle."""
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                self._busy.add(compiler)
-                waiting.set_result(compiler)
-                return
-        self._idle.append(compiler)
+        """To whoever waits and is next; else it is idle."""
+        asked = self._queue.take(with_slow=not self._slow_ones_are_enough())
+        if asked is None:
+            self._idle.append(compiler)
+            return
+        self._occupy(compiler, asked.size, asked.is_slow)
+        asked.waiting.set_result(compiler)
+        self._look_for_a_way()
 
-    def _start_one(self) -> None:
-        """Start one more, unless there are enough."""
-        if not self._closed and len(self._idle) + len(self._busy) + len(self._starting) < MAX_COMPILERS:
+    def _occupy(self, compiler: Compiler, size: int, slow: bool) -> None:
+        compiler.size = size
+        compiler.is_slow = slow
+        compiler.began = asyncio.get_running_loop().time()
+        self._busy.add(compiler)
+
+    def _slow_ones_are_enough(self) -> bool:
+        return sum(compiler.is_slow for compiler in self._busy) >= max(1, MAX_COMPILERS - 1)
+
+    def _look_for_a_way(self) -> None:
+        """See to it that who waits, and is not known as slow, need not wait until all that is slow is done."""
+        if self._way is not None:
+            self._way.cancel()
+            self._way = None
+        smallest = self._queue.smallest_fresh
+        if self._closed or smallest is None or not 1 < MAX_COMPILERS == len(self._busy):
+            return
+        last = max((each for each in self._busy if not each.is_slow), key=lambda compiler: compiler.began)
+        loop = asyncio.get_running_loop()
+        left = last.began + (QUICK_SECONDS if smallest < last.size else SLOW_SECONDS) - loop.time()
+        if left > 0:
+            self._way = loop.call_later(left, self._look_for_a_way)
+        else:
+            self._start_one(spare=True)
+
+    def _start_one(self, *, spare: bool = False) -> None:
+        """Start one more, unless there are enough. spare: for a place that another one will have to leave."""
+        there = len(self._idle) + len(self._busy) + len(self._starting)
+        if not self._closed and there < MAX_COMPILERS + spare:
             task = asyncio.create_task(self._start())
             self._starting.add(task)
             task.add_done_callback(self._starting.discard)
@@ -195,16 +252,26 @@ class CompilerPool:
     async def _start(self) -> None:
         for last in (False, True):  # one may be killed while it starts, and the next is not
             try:
-                self._offer(await Compiler.start(self._command, self._setup))
+                compiler = await Compiler.start(self._command, self._setup)
+                self._offer(compiler)
+                await self._retire_one(compiler)
                 return
             except CompilerFailed as error:
                 log.warning("%s", error)
                 if last and not (self._idle or self._busy):
                     self._fail(error)
 
+    async def _retire_one(self, new: Compiler) -> None:
+        """Where a spare one has come, another one goes: best one that is idle, else the last to begin."""
+        if len(self._idle) + len(self._busy) <= MAX_COMPILERS:
+            return
+        if self._idle:
+            await self._idle.pop().end()
+        else:
+            others = (each for each in self._busy if each is not new and not each.is_slow)
+            max(others, key=lambda compiler: compiler.began).make_way()
+
     def _fail(self, error: CompilerFailed) -> None:
         """Whoever waits for a compiler waits in vain."""
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                waiting.set_exception(error)
+        while (asked := self._queue.take(with_slow=True)) is not None:
+            asked.waiting.set_exception(error)

@@ -18,7 +18,7 @@ import msgspec
 
 from ..constrained.spec import Compiled, Constraint
 from ..runtime.errors import SapwoodError
-from .grammar_pool import COMMAND, COMPILE_SECONDS, CompilerDied, CompilerFailed, CompilerPool
+from .grammar_pool import COMMAND, COMPILE_SECONDS, CompilerDied, CompilerFailed, CompilerPool, MadeWay
 from .grammar_wire import Done, Setup
 from .logs import logger
 
@@ -137,10 +137,14 @@ class GrammarService:
                 self._forget(key, work)
 
     async def _compile(self, key: bytes, constraint: Constraint, work: _Work) -> Compiled:
+        done, attempts, slow = None, 0, False
         try:
-            done = None
-            for _ in range(ATTEMPTS):
-                done = done or await self._attempt(key, constraint, work)
+            while done is None and attempts < ATTEMPTS:
+                try:
+                    done = await self._attempt(key, constraint, work, slow)
+                    attempts += 1
+                except MadeWay:
+                    slow = True
         finally:
             self._forget(key, work)
         if done is None:
@@ -154,9 +158,9 @@ class GrammarService:
         log.error("a constraint of kind %s could not be compiled: %s", constraint.kind, done.failed)
         raise CompilerFailed(f"The constraint could not be compiled: {done.failed}.")
 
-    async def _attempt(self, key: bytes, constraint: Constraint, work: _Work) -> Done | None:
-        """One try; None where the process died. Raises Refused where it takes too long."""
-        compiler = await self._pool.take()
+    async def _attempt(self, key: bytes, constraint: Constraint, work: _Work, slow: bool) -> Done | None:
+        """One try; None where the process died. Raises Refused where it takes too long, or MadeWay."""
+        compiler = await self._pool.take(len(constraint.body), slow=slow)
         try:
             work.begun = True
             return await compiler.compile(constraint)

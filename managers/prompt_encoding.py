@@ -62,7 +62,7 @@ class PromptEncoder:
         if at_least >= max_context:  # what is far too long is refused unread: it would hold up the others'
             raise _too_long(f"at least {at_least}" if text else str(at_least), max_context, field)
         if submit.chat is not None:
-            prompt = self._encode_chat(submit.chat)
+            prompt = self._encode_chat(submit.chat, max_context)
         else:
             prompt = self._encode_runs(submit, submit.prompt or [[]])
             if not prompt and submit.score is not None:
@@ -90,8 +90,12 @@ class PromptEncoder:
         text = "".join(f if isinstance(f, str) else self._tokenizer.token_text(f) for f in fragments)
         return prompt, text
 
-    def _encode_chat(self, chat: Chat) -> list[int]:
-        return self._tokenizer.encode_fragments(self._render_chat(chat))
+    def _encode_chat(self, chat: Chat, max_context: int) -> list[int]:
+        fragments = self._render_chat(chat)
+        at_least = sum(len(each) // self._longest_token if isinstance(each, str) else 1 for each in fragments)
+        if at_least >= max_context:  # also what stands elsewhere than in the contents: in tools, in calls of them
+            raise _too_long(f"at least {at_least}", max_context, "messages")
+        return self._tokenizer.encode_fragments(fragments)
 
     def _render_chat(self, chat: Chat) -> list[Fragment]:
         if self._template is None:
@@ -210,6 +214,11 @@ def encoding_work(submit: Submit) -> int:
     """How much there is to encode, in bytes or so. A prompt is encoded anew with every continuation."""
     again = max(len(submit.score or ()) - 1, 0) * sum(len(run) for run in submit.prompt or ())
     return len(msgspec.msgpack.encode(submit)) + again
+
+
+def rendering_work(chat: Chat) -> int:
+    """How much there is to render, in bytes or so."""
+    return len(msgspec.msgpack.encode(chat))
 
 
 def _characters(submit: Submit) -> int:

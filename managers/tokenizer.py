@@ -37,7 +37,7 @@ from .messages import (
     TokenChunk,
     ToTokenizer,
 )
-from .prompt_encoding import Encoded, PromptEncoder, encoding_work
+from .prompt_encoding import Encoded, PromptEncoder, encoding_work, rendering_work
 from .text_output import SampleOutput
 from .tool_calling import CallOutput, calls_tools, complaint_about, constraint_of
 from .wire import AsyncInbox, Outbox
@@ -184,7 +184,8 @@ class TokenizerProcess:
 
     async def _render(self, call: RenderCall) -> None:
         try:
-            rendered = await self._short.render(call)
+            lane = self._long if rendering_work(call.chat) > LONG_WORK else self._short
+            rendered = await lane.render(call)
         except InvalidRequest as error:
             rendered = Rendered(call.call_id, error=str(error))
         except Exception as error:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..runtime.executor import Executor
     from ..runtime.ranks import Ranks
 
+WARM_AFTER = 3.0  # seconds with nothing to do, after which what the first grammar needs is loaded
 GLANCE = 0.001  # seconds between looks at a step that the device computes, while no plan comes
 
 
@@ -104,14 +105,18 @@ def _serve(child: Child, followers: Followers) -> None:
         answers=lambda: Outbox(child.link, "scheduler"),
     )
     steps = Steps(executor, grammars, scheduler.send, lambda: inbox.dropped)
-    while not isinstance(message := inbox.receive(GLANCE if steps.is_waiting else None), Shutdown):
+    patience: float | None = WARM_AFTER
+    while not isinstance(message := inbox.receive(GLANCE if steps.is_waiting else patience), Shutdown):
         if isinstance(message, StepPlan):
             followers.tell(message)
             steps.run(message)
         elif isinstance(message, PrepareGrammar):
             grammars.prepare(message.grammar)
-        else:
+        elif steps.is_waiting:
             steps.settle(only_if_over=True)
+        else:
+            grammars.warm()
+            patience = None
 
 
 def _join(child: Child, config: ConfigureWorker, followers: Followers) -> Ranks:

@@ -10,6 +10,7 @@ from ...runtime.errors import SapwoodError
 from ..bodies import decode_body
 from ..messages import Stats
 from .errors import Answer, ErrorDetail
+from .reading import read_body
 from .responses import json_response
 from .state import STATE, ServerState
 
@@ -67,7 +68,7 @@ async def metrics(request: web.Request) -> web.Response:
 async def flush_cache(request: web.Request) -> web.Response:
     """POST /flush_cache: forget every cached prefix that no running request uses."""
     front = request.app[STATE].require_ready()
-    decode_body(await request.read() or b"{}", EmptyBody)
+    decode_body(await read_body(request) or b"{}", EmptyBody)
     return json_response({"freed_tokens": await front.flush_cache()})
 
 
@@ -75,7 +76,7 @@ async def abort(request: web.Request) -> web.Response:
     """POST /abort: end an open request; its sender gets an error. 404 where none of that id is open."""
     state = request.app[STATE]
     state.require_ready()
-    body = decode_body(await request.read(), AbortBody)
+    body = decode_body(await read_body(request), AbortBody)
     if not state.abort(body.request_id):
         message = f"No request with request_id {body.request_id!r} is open."
         return Answer(404, ErrorDetail(message, "invalid_request_error", "request_id", "request_not_found")).response()

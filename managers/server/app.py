@@ -12,12 +12,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 from ...runtime.errors import SapwoodError
 from ..logs import logger
 from . import admin, native, native_render, openai_routes
+from .connection import Runner
 from .errors import UnknownPath, answer_for
+from .reading import MAX_BODY_BYTES
 from .state import STATE, ServerState
 
 log = logger("server")
 
-MAX_BODY_BYTES = 16 * 2**20
 LAST_ANSWERS_SECONDS = 0.5  # at shutdown, for handlers to send their last event once their streams have ended
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -26,8 +27,9 @@ def make_runner(state: ServerState) -> web.AppRunner:
     """Runs the application around a state."""
     http_log = logger("server.http")
     http_log.addFilter(_one_line)
-    return web.AppRunner(
+    return Runner(
         _make_app(state),
+        state.head_seconds,
         logger=http_log,
         access_log=None,  # `Work` logs one line for each request
         handler_cancellation=True,  # without it an answer that is not streamed would be computed for nobody
@@ -39,9 +41,9 @@ def make_runner(state: ServerState) -> web.AppRunner:
 def _one_line(record: logging.LogRecord) -> bool:
     """A logging filter. What is not even HTTP is worth a line to aiohttp's log, but no traceback.
 
-    Of a client that is gone, the request's own line tells.
+    Of a client that is gone, the request's own line tells; of a broken body, its answer.
     """
-    if record.exc_info and isinstance(record.exc_info[1], ConnectionError):
+    if record.exc_info and isinstance(record.exc_info[1], ConnectionError | web.RequestPayloadError):
         return False
     if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
         reason = " ".join(str(record.exc_info[1]).split())

@@ -89,18 +89,29 @@ def answer_for(error: BaseException, *, stopping: bool = False) -> Answer:
     return Answer(500, ErrorDetail("Internal error; the server's log has the details.", "server_error", None, None))
 
 
+def bad_http(complaint: str, status: int = 400) -> Answer:
+    """The answer to what is not HTTP; of the parser's complaint the first line, without the client's bytes."""
+    reason = complaint.partition("\n")[0].partition(": b")[0].strip(" :.")[:200]
+    message = f"{reason or 'This is not a valid HTTP request'}."
+    return Answer(status, ErrorDetail(message, "invalid_request_error", None, "bad_http"))
+
+
 def _retry_later(message: str, code: str) -> Answer:
     return Answer(503, ErrorDetail(message, "server_error", None, code), {"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
 def _http_answer(error: web.HTTPException) -> Answer:
-    """aiohttp's own refusals: wrong method, oversized or undecodable body."""
+    """aiohttp's own refusals: wrong method, oversized, undecodable or unfinished body."""
+    if isinstance(error, web.HTTPBadRequest):
+        return bad_http("")
     headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         message, code = f"{error.method} is not allowed here; allowed: {allowed}.", "method_not_allowed"
     elif isinstance(error, web.HTTPRequestEntityTooLarge):
         message, code = "The body is too large.", "body_too_large"
+    elif isinstance(error, web.HTTPRequestTimeout):
+        message, code = "The body stopped arriving before its end.", "body_timeout"
     elif isinstance(error, web.HTTPUnsupportedMediaType):
         message, code = "Compressed bodies are not supported; send it without Content-Encoding.", "not_supported"
     else:

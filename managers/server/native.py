@@ -8,11 +8,12 @@ import msgspec
 from aiohttp import web
 
 from ..bodies import decode_body
-from ..messages import Alternative, Finish, TextChunk, TokenLogprob
+from ..messages import Alternative, Finish, Submit, TextChunk, TokenLogprob
 from ..params import GenerateRequest, ScoreRequest, score_to_submit, to_submit
 from ..results import Completion, Score
 from .events import stream_events
 from .extension import Relaxed, relaxed_of
+from .reading import understand
 from .responses import json_response
 from .state import STATE
 from .usage import EffortCounts, Usage, effort_counts
@@ -105,10 +106,14 @@ async def generate(request: web.Request) -> web.StreamResponse:
     """POST /generate."""
     state = request.app[STATE]
     front = state.require_ready()
-    body = decode_body(await request.read(), GenerateBody)
-    state.check_model(body.model)
-    body.request_id = f"gen-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
-    submit = to_submit(body, vocab_size=front.info.model.vocab_size)
+
+    def understood(data: bytes) -> tuple[GenerateBody, Submit]:
+        body = decode_body(data, GenerateBody)
+        state.check_model(body.model)
+        body.request_id = f"gen-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
+        return body, to_submit(body, vocab_size=front.info.model.vocab_size)
+
+    body, submit = await understand(request, understood)
     async with Work(state, submit.request_id, [submit], "generate") as work:
 
         def answer(choices: list[Choice]) -> GenerateAnswer:
@@ -126,10 +131,14 @@ async def score(request: web.Request) -> web.Response:
     """POST /score."""
     state = request.app[STATE]
     front = state.require_ready()
-    body = decode_body(await request.read(), ScoreBody)
-    state.check_model(body.model)
-    body.request_id = f"score-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
-    submit = score_to_submit(body, vocab_size=front.info.model.vocab_size)
+
+    def understood(data: bytes) -> Submit:
+        body = decode_body(data, ScoreBody)
+        state.check_model(body.model)
+        body.request_id = f"score-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
+        return score_to_submit(body, vocab_size=front.info.model.vocab_size)
+
+    submit = await understand(request, understood)
     async with Work(state, submit.request_id, [submit], "score") as work:
         scores = [Score.of(each) for each in (await work.completions())[0]]
         shown = [ContinuationScore(each.index, each.logprob, _tokens(each.tokens) or []) for each in scores]

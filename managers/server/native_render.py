@@ -5,7 +5,9 @@ from __future__ import annotations
 from aiohttp import web
 
 from ..bodies import decode_body
+from ..messages import Chat
 from ..render import Rendering, RenderRequest, render_to_chat
+from .reading import understand
 from .responses import json_response
 from .state import STATE
 
@@ -20,7 +22,11 @@ async def render(request: web.Request) -> web.Response:
     """POST /render."""
     state = request.app[STATE]
     front = state.require_ready()
-    body = decode_body(await request.read(), RenderBody)
-    state.check_model(body.model)
-    rendered = await front.render(render_to_chat(body))
+
+    def understood(data: bytes) -> Chat:
+        body = decode_body(data, RenderBody)
+        state.check_model(body.model)
+        return render_to_chat(body)
+
+    rendered = await front.render(await understand(request, understood))
     return json_response(Rendering(rendered.prompt, rendered.text))

@@ -13,6 +13,7 @@ from .events import stream_events
 from .openai_bodies import ChatBody, CompletionBody, SharedFields
 from .openai_chat import ChatAnswers
 from .openai_text import TextAnswers
+from .reading import understand
 from .responses import json_response
 from .state import STATE, ServerState
 from .work import Work
@@ -22,9 +23,12 @@ async def completions(request: web.Request) -> web.StreamResponse:
     """POST /v1/completions."""
     state = request.app[STATE]
     state.require_ready()
-    body = decode_body(await request.read(), CompletionBody)
-    state.check_model(body.model)
-    work = _work(state, body, "completions", "cmpl")
+
+    def understood(data: bytes) -> tuple[CompletionBody, Work]:
+        body = decode_body(data, CompletionBody)
+        return body, _work(state, body, "completions", "cmpl")
+
+    body, work = await understand(request, understood)
     return await _answer(request, body, work, TextAnswers(body, state.model_name, work.request_id))
 
 
@@ -32,14 +36,18 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     """POST /v1/chat/completions."""
     state = request.app[STATE]
     state.require_ready()
-    body = decode_body(await request.read(), ChatBody)
-    state.check_model(body.model)
-    work = _work(state, body, "chat", "chatcmpl")
+
+    def understood(data: bytes) -> tuple[ChatBody, Work]:
+        body = decode_body(data, ChatBody)
+        return body, _work(state, body, "chat", "chatcmpl")
+
+    body, work = await understand(request, understood)
     return await _answer(request, body, work, ChatAnswers(body, state.model_name, work.request_id))
 
 
 def _work(state: ServerState, body: SharedFields, endpoint: str, id_prefix: str) -> Work:
     """The checked work of a body. Raises InvalidRequest, with fields by the names that the caller knows them under."""
+    state.check_model(body.model)
     request_id = f"{id_prefix}-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
     requests, names = body.requests(), body.names()
     many = len(requests) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,18 +15,24 @@ from ..front import Front
 from .errors import Unavailable, UnknownModel
 from .metrics import Metrics
 
+HEAD_SECONDS = 30.0
 STALL_SECONDS = 30.0
 
 
 class ServerState:
     """One per server. `phase` goes from "loading" to "ready", and ends as "stopping" or "dead"; `reason` says why."""
 
-    def __init__(self, front: Front, model: str, stall_seconds: float = STALL_SECONDS) -> None:
-        """stall_seconds: how long a client may take no data before its request is aborted."""
+    def __init__(
+        self, front: Front, model: str, *, head_seconds: float = HEAD_SECONDS, stall_seconds: float = STALL_SECONDS
+    ) -> None:
+        """head_seconds: how long the head of a request may take to arrive.
+        stall_seconds: how long a client may take no data, or send none of a body, before its request is ended."""
         self.front = front
         self.metrics = Metrics()
         self.created = int(time.time())
+        self.head_seconds = head_seconds
         self.stall_seconds = stall_seconds
+        self.large_bodies = asyncio.Lock()  # held while one is decoded and checked
         self.phase = "loading"
         self.reason = ""
         self._model = model

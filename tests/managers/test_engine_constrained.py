@@ -137,6 +137,23 @@ def test_tools_are_called_whole_and_in_pieces(engine: Engine) -> None:
     )
 
 
+def test_an_idle_worker_loads_what_the_first_grammar_needs(smollm2_path: Path) -> None:
+    with Engine(smollm2_path, kv_tokens=1024, max_context=512, threads=1) as engine:
+        assert engine.generate("x", max_tokens=1).finish_reason == "length"
+        [worker] = [each for each in psutil.Process().children() if "sapwood.managers.worker" in each.cmdline()]
+        assert not has_loaded(worker, "llguidance"), "it would compete with the first requests"
+        deadline = time.monotonic() + 30
+        while not has_loaded(worker, "llguidance"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert engine.generate("x", regex="a{3}", max_tokens=5).text == "aaa"
+
+
+def has_loaded(process: psutil.Process, library: str) -> bool:
+    """Whether a native library is in a process's memory."""
+    return any(library in each.path for each in process.memory_maps())
+
+
 def test_a_killed_compiler_is_replaced_and_ends_with_the_engine(smollm2_path: Path) -> None:
     with Engine(smollm2_path, kv_tokens=1024, max_context=512, threads=1) as engine:
         engine.generate("x", regex="a{3}", max_tokens=5)

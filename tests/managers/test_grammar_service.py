@@ -126,11 +126,54 @@ async def test_a_slow_constraint_holds_up_no_other(service: GrammarService, comp
     await slow
 
 
-async def test_more_compilers_start_up_to_a_bound(service: GrammarService, compile_: Compile) -> None:
+async def test_more_compilers_start_up_to_a_bound(
+    service: GrammarService, compile_: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_pool, "QUICK_SECONDS", 9.0)
     slow = [compile_(f"sleep 0.{i}") for i in (44, 45, 46, 47)]
     done = await asyncio.gather(*slow)
     assert 2 <= len({compiled.payload for compiled in done}) <= MAX_COMPILERS
     assert len(service.pids) == MAX_COMPILERS
+
+
+async def test_a_quick_constraint_does_not_wait_for_a_flood_of_slow_ones(
+    service: GrammarService, compile_: Compile, log: Log
+) -> None:
+    flood = [compile_(f"sleep 0.70{i:02}") for i in range(12)]
+    await asyncio.sleep(0.3)
+    assert len(log.jobs) <= MAX_COMPILERS, "among equals nobody makes way so soon"
+    began = time.monotonic()
+    await compile_("ok")
+    assert time.monotonic() - began < 1.6, "else it waits for four times 0.7 seconds"
+    assert sum(task.done() for task in flood) <= 6
+    for task in flood[:8]:
+        assert isinstance(await task, Compiled)
+    assert all(log.jobs.count(job) <= 2 for job in log.jobs), "nobody makes way twice"
+
+
+async def test_slow_ones_alone_do_not_make_way(
+    service: GrammarService, compile_: Compile, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_pool, "QUICK_SECONDS", 0.05)
+    await asyncio.gather(*(compile_(f"sleep 0.3{i}") for i in range(MAX_COMPILERS)))
+    assert len(log.jobs) == MAX_COMPILERS
+
+
+async def test_closing_while_compilers_start_waits_for_their_end(
+    service: GrammarService,
+) -> None:
+    """What is killed and not waited for makes asyncio complain on stderr as soon as the loop is closed."""
+    warming = asyncio.create_task(service.warm())
+    while not psutil.Process().children():  # noqa: ASYNC110 (a process's start is no event)
+        await asyncio.sleep(0.001)
+    children = psutil.Process().children()
+    warming.cancel()
+    await asyncio.sleep(0)
+    await service.close()
+    await asyncio.gather(warming, return_exceptions=True)
+    assert children
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_compiler_that_dies_once_is_replaced_and_the_constraint_tried_again(compile_: Compile) -> None:

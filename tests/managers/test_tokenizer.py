@@ -16,15 +16,19 @@ import pytest
 import tokenizers
 
 from sapwood.managers import tokenizer
+from sapwood.managers.errors import InvalidRequest
 from sapwood.managers.message_base import TopLogprobs, unpack_ids
 from sapwood.managers.messages import (
     Abort,
+    Chat,
     ConfigureTokenizer,
     Finish,
     Hello,
     Limits,
     Ready,
     Rejected,
+    RenderCall,
+    Rendered,
     Shutdown,
     StopMatched,
     Submit,
@@ -40,6 +44,7 @@ from sapwood.managers.prompt_encoding import PromptEncoder, encoding_work, sampl
 from sapwood.managers.text_output import SampleOutput
 from sapwood.managers.tokenizer import LONG_WORK
 from sapwood.managers.wire import ENVIRONMENT, Inbox, Link, Outbox
+from sapwood.runtime.text.tokenizer import load_tokenizer
 
 MAX_CONTEXT = 64
 WAIT = 10.0
@@ -168,6 +173,31 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(rig: Rig, reque
 def test_a_prompt_of_absurd_size_is_refused_too(rig: Rig, request_for: Make) -> None:
     rejected = rig.rejected(request_for("x" * 5_000_000))
     assert "at least" in rejected.message
+
+
+def test_a_conversation_that_the_template_makes_far_too_long_is_refused_unencoded(
+    tiny_model: Path, request_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Template:
+        """Shows what stands elsewhere than in the contents."""
+
+        def render(self, *_: object, **__: object) -> list[str | int]:
+            return ["x" * 100_000, 5]
+
+    tokenizer = load_tokenizer(tiny_model)
+    monkeypatch.setattr(tokenizer, "encode_fragments", lambda _: pytest.fail("it was encoded"))
+    encoder = PromptEncoder(tokenizer, Template())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidRequest, match="at least") as caught:
+        encoder.encode(request_for(messages=[{"role": "user", "content": "a"}]), MAX_CONTEXT)
+    assert caught.value.field == "messages"
+
+
+def test_a_long_conversation_that_is_rendered_holds_up_no_request(rig: Rig, request_for: Make) -> None:
+    chat = Chat(messages=[{"role": "user", "content": "a <|end|> b " * 200_000}])
+    rig.tokenizer.send(RenderCall(77, chat))
+    rig.submit(request_for("short"))
+    assert rig.front.receive(0) is None, "the rendering came first"
+    assert isinstance(rig.front.receive(3 * WAIT), Rendered)
 
 
 def test_stop_ids_that_leave_nothing_for_min_tokens_are_refused(rig: Rig, request_for: Make) -> None:

@@ -215,7 +215,7 @@ def front() -> FakeFront:
 
 @pytest.fixture
 async def client(front: FakeFront) -> AsyncIterator[Client]:
-    state = ServerState(front, "fake-model", stall_seconds=0.5)  # pyright: ignore[reportArgumentType]
+    state = ServerState(front, "fake-model", head_seconds=0.5, stall_seconds=0.5)  # pyright: ignore[reportArgumentType]
     state.set_phase("ready", "")
     runner = make_runner(state)
     await runner.setup()

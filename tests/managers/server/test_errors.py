@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sapwood.managers.errors import EngineDead, InvalidRequest, Overloaded, RequestFailed
-from sapwood.managers.server.app import MAX_BODY_BYTES
+from sapwood.managers.server.reading import MAX_BODY_BYTES
 
 USER = [{"role": "user", "content": "hi"}]
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"

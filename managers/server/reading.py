@@ -1,0 +1,56 @@
+"""The body of a request, and what it says. A client that sends slowly, or very much, must hold up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import TypeVar
+
+from aiohttp import web
+
+from ..side_thread import in_thread
+from .state import STATE
+
+MAX_BODY_BYTES = 16 * 2**20
+LARGE_BODY_BYTES = 256 * 1024  # decoding and checking more may take long; that is done in a thread, one at a time
+
+T = TypeVar("T")
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The whole body. Raises HTTPException where it is too large, is not HTTP, or where nothing comes for too long."""
+    parts: list[bytes] = []
+    size = 0
+    while not request.content.at_eof():
+        try:
+            async with asyncio.timeout(request.app[STATE].stall_seconds):
+                parts.append(await request.content.readany())
+        except TimeoutError:
+            raise web.HTTPRequestTimeout from None
+        except web.RequestPayloadError:
+            raise web.HTTPBadRequest from None
+        size += len(parts[-1])
+        if size > MAX_BODY_BYTES:
+            raise web.HTTPRequestEntityTooLarge(max_size=MAX_BODY_BYTES, actual_size=size)
+    return b"".join(parts)
+
+
+async def understand(request: web.Request, function: Callable[[bytes], T]) -> T:
+    """What `function`, which needs no event loop, makes of the request's body. Raises what it raises."""
+    data = await read_body(request)
+    if len(data) <= LARGE_BODY_BYTES:
+        return function(data)
+    async with request.app[STATE].large_bodies:
+        return await in_thread(lambda: _without_collecting(function, data))
+
+
+def _without_collecting(function: Callable[[bytes], T], data: bytes) -> T:
+    """Of millions of new objects the garbage collector would look at each again and again, and let no thread run."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return function(data)
+    finally:
+        if was_enabled:
+            gc.enable()
