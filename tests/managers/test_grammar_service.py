@@ -165,7 +165,7 @@ async def test_closing_while_compilers_start_waits_for_their_end(
     """What is killed and not waited for makes asyncio complain on stderr as soon as the loop is closed."""
     before = psutil.Process().children()
     warming = asyncio.create_task(service.warm())
-    while not (children := [each for each in psutil.Process().children() if each not in before]):
+    while not (children := [each for each in psutil.Process().children() if each not in before]):  # noqa: ASYNC110 (no event)
         await asyncio.sleep(0.001)
     warming.cancel()
     await asyncio.sleep(0)
