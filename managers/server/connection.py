@@ -84,11 +84,13 @@ class Connection(web.RequestHandler):
         response.force_close()
         return response
 
-    async def finish_response(self, request: Any, resp: Any, *times: Any) -> tuple[web.StreamResponse, bool]:
+    async def finish_response(
+        self, request: Any, resp: Any, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
         """Also for refusals that aiohttp raises outside the application's reach."""
         if isinstance(resp, web.HTTPException):
             resp = answer_for(resp).response()
-        return await super().finish_response(request, resp, *times)
+        return await super().finish_response(request, resp, start_time)
 
     def _await_head(self) -> None:
         if self._head_timer is None:

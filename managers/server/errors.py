@@ -14,6 +14,7 @@ from ...runtime.errors import SapwoodError, TemplateError
 from ..errors import EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
 
 RETRY_AFTER_SECONDS = 1
+_MOST_CHARACTERS = 2000  # of a message, which may quote what a client sent
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
@@ -41,13 +42,21 @@ class Answer:
 
     def body(self) -> bytes:
         """The JSON of the error."""
-        return msgspec.json.encode(ErrorBody(self.detail))
+        message, param = _shortened(self.detail.message), self.detail.param
+        detail = msgspec.structs.replace(self.detail, message=message, param=param and _shortened(param))
+        return msgspec.json.encode(ErrorBody(detail))
 
     def response(self) -> web.Response:
         """The error as a whole response."""
         return web.Response(
             status=self.status, body=self.body(), content_type="application/json", headers=self.headers or None
         )
+
+
+def _shortened(text: str) -> str:
+    """The two ends of a text that is very long."""
+    half = _MOST_CHARACTERS // 2
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:half]} … {text[-half:]}"
 
 
 class UnknownModel(SapwoodError):

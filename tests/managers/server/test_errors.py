@@ -280,6 +280,13 @@ async def test_what_is_not_http_is_a_400_and_one_line_in_the_log(client, caplog)
     assert (await client.get("/health"))[0] == 200
 
 
+async def test_an_error_quotes_no_more_than_the_ends_of_what_is_very_long(client):
+    for body in ({"prompt": "hi", "model": "m" * 10**6}, {"prompt": "hi", "k" * 10**6: 1}):
+        status, answer = await client.post(COMPLETIONS, body)
+        assert status in (400, 404)
+        assert len(json.dumps(checked(answer))) < 5000
+
+
 @pytest.mark.parametrize("path", BODIES)
 async def test_an_unknown_model_is_a_404_that_says_which_one_is_served(client, path):
     status, answer = await client.post(path, {**BODIES[path], "model": "gpt-4"})
