@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, overload
 
 from .branches import ForkGroup
-from .errors import ProgramError, ProgramMisuse, UnknownVariable
+from .errors import ProgramCancelled, ProgramError, ProgramMisuse, UnknownVariable
 from .feed import Feed
 from .history import messages_of
 from .ir import (
@@ -319,17 +319,27 @@ class ProgramState:
     def _shown(self, pieces: Feed[str]) -> Iterator[str]:
         try:
             yield from pieces
+            return
         except ProgramError as error:
             self._run.saw(error)
             raise
+        except (ProgramCancelled, UnknownVariable) as error:
+            cut_short = error
+        self._raise_error()  # what ended the program, where that cut its text short
+        raise cut_short
 
     async def _ashown(self, pieces: Feed[str]) -> AsyncIterator[str]:
         try:
             async for piece in pieces:
                 yield piece
+            return
         except ProgramError as error:
             self._run.saw(error)
             raise
+        except (ProgramCancelled, UnknownVariable) as error:
+            cut_short = error
+        self._raise_error()
+        raise cut_short
 
     def _end(self, error: BaseException | None = None) -> None:
         """Nothing is added any more."""

@@ -344,6 +344,27 @@ def test_an_error_ends_a_stream(scripted: Any) -> None:
         assert isinstance(state.error, ProgramError), "a reader's seeing it does not settle it"
 
 
+@pytest.mark.parametrize("name", [None, "x", "never set"])
+def test_the_programs_own_error_ends_a_stream(scripted: Any, name: str | None) -> None:
+    scripted.gate.clear()
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += "x" + sgl.gen("x")
+        wait_until(lambda: scripted.open == 1)
+        raise LookupError("the program's own") from KeyError("its cause")
+
+    async def read_async(state: ProgramState) -> list[str]:
+        return [piece async for piece in state.text_async_iter(name)]
+
+    for read in (lambda state: list(state.text_iter(name)), lambda state: asyncio.run(read_async(state))):
+        state = program.run(stream=True)
+        with pytest.raises(LookupError, match="the program's own") as caught:
+            read(state)
+        assert isinstance(caught.value.__cause__, KeyError)
+        wait_until(lambda: scripted.open == 0)
+
+
 def test_reasoning_is_separated(scripted: Any) -> None:
     scripted.answer = lambda prompt, options: "<think>hm, 4</think>\n\nfour"
 
