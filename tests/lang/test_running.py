@@ -281,8 +281,14 @@ def test_a_batch_is_checked_before_it_runs(scripted: Any) -> None:
     ]:
         with pytest.raises(ProgramMisuse, match=sentence):
             ask.run_batch(batch)
-    with pytest.raises(ProgramMisuse, match="num_threads"):
-        ask.run_batch([("a",)], num_threads=0)
+    for batch in (None, {"question": "a"}, "abc", 5):
+        with pytest.raises(ProgramMisuse, match="run_batch takes a list of items"):
+            ask.run_batch(batch)  # type: ignore
+    for threads in (0, "four"):
+        with pytest.raises(ProgramMisuse, match="num_threads"):
+            ask.run_batch([("a",)], num_threads=threads)  # type: ignore
+    assert len(ask.run_batch({"question": each} for each in "ab")) == 2, "anything that gives items"  # type: ignore
+    scripted.prompts.clear()
     assert scripted.prompts == []
 
 
