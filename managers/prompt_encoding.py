@@ -129,12 +129,13 @@ class PromptEncoder:
 
     def _continued(self, submit: Submit, prompt: list[int], max_context: int) -> list[Sequence]:
         """The prompt followed by each continuation. Where one changes the prompt's very first token, which then has to
-        be scored and has nothing before it, all of them stand behind the token for the start of a text."""
+        be scored and has nothing before it, all of them are scored whole, as without a prompt: what one of them says
+        in place of the prompt's tokens cannot be compared with what others say after these."""
         assert submit.score is not None
         sequences = [self._with_continuation(submit, prompt, i) for i in range(len(submit.score))]
         if any(each.score_start == 0 for each in sequences):
             start_id = self._start_id("prompt has one token, which merges with a continuation")
-            sequences = [Sequence([start_id, *each.token_ids], (each.score_start or 0) + 1) for each in sequences]
+            sequences = [Sequence([start_id, *each.token_ids], 1) for each in sequences]
         for i, sequence in enumerate(sequences):
             _check_length(len(sequence.token_ids), max_context, f"continuations[{i}]")
         return sequences

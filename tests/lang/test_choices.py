@@ -100,8 +100,9 @@ class Oracle:
 
     def scored(self, prompt: str, choices: list[str]) -> list[Scored]:
         starts = [self._start(prompt, choice) for choice in choices]
-        lead = [self.end] if 0 in starts else []
-        return [self._scored(lead, prompt + choice, start) for choice, start in zip(choices, starts)]
+        if 0 in starts:
+            return [self._scored([self.end], prompt + choice, 0) for choice in choices]
+        return [self._scored([], prompt + choice, start) for choice, start in zip(choices, starts)]
 
     def _start(self, prompt: str, choice: str) -> int:
         """Of the choice's own tokens."""

@@ -211,7 +211,7 @@ def test_a_branch_keeps_its_role(scripted: Any) -> None:
         (lambda: sgl.gen("x", choices_method=sgl.total_likelihood), "choices_method needs choices"),
         (lambda: sgl.gen("x", dtype=int, regex="a"), "dtype and regex exclude each other"),
         (lambda: sgl.gen("x", dtype=list), "dtype must be one of int, float, bool, str"),  # type: ignore
-        (lambda: sgl.gen("x", "y"), "write s += 'y' + gen('x')"),
+        (lambda: sgl.gen("x", "y"), "write s += 'y' + gen('x')"),  # type: ignore
         (lambda: sgl.gen(5), "gen takes the name of a variable first"),  # type: ignore
         (lambda: sgl.select(["x", "y"]), "select(\"name\", ['x', 'y'])"),  # type: ignore
         (lambda: sgl.gen("x", stop=5), "stop must be a text or a list of texts, not 5"),  # type: ignore
@@ -259,7 +259,7 @@ def test_states_are_added_to_in_place_and_forked_into_whole_numbers(scripted: An
     @sgl.function
     def program(s: ProgramState) -> None:
         with pytest.raises(ProgramMisuse, match=re.escape("write `s += …`")):
-            s + "x"
+            _ = s + "x"
         for size in ("2", None, 2.0, 0):
             with pytest.raises(ProgramMisuse, match=re.escape(f"whole number of at least 1, not {size!r}")):
                 s.fork(size)  # type: ignore
@@ -280,7 +280,7 @@ def test_what_cannot_be_a_program_is_refused_at_once() -> None:
     with pytest.raises(ProgramMisuse, match=r"ask is a method .* methods cannot be programs"):
 
         class _Holder:
-            @sgl.function
+            @sgl.function  # type: ignore
             def ask(self, s: ProgramState) -> None:
                 pass
 

@@ -234,13 +234,13 @@ def test_text_after_ids_is_tokenized_alone(rig: Rig, ids_of: Ids, score_for: Mak
     assert request.score_start == 2
 
 
-def test_where_the_first_token_is_scored_all_stand_behind_the_start_of_a_text(
+def test_where_the_first_token_is_scored_all_are_scored_whole_behind_the_start_of_a_text(
     rig: Rig, ids_of: Ids, score_for: Make
 ) -> None:
     apart, joined = rig.submit(score_for("t", ["x", "he"]), 2)
     end = ids_of("<|end|>")
     assert unpack_ids(apart.token_ids).tolist() == [*end, *ids_of("tx")]
-    assert apart.score_start == 2
+    assert apart.score_start == 1
     assert unpack_ids(joined.token_ids).tolist() == [*end, *ids_of("the")]
     assert joined.score_start == 1
     [alone] = rig.submit(score_for("t", ["x"]))
