@@ -8,7 +8,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from .choices import ChoicesMethod, check_choices, token_length_normalized
 from .errors import ProgramMisuse
 from .ir import Concat, Content, Gen, RoleBegin, RoleEnd, Select, SeparateReasoning, flatten
-from .program import Program, gen_options
+from .naming import naming
+from .options import gen_options, stop_texts
+from .program import Program
 from .reasoning import tags_of
 from .roles import in_role
 from .schema import pattern_of, schema_of
@@ -26,10 +28,14 @@ def function() -> Callable[[Callable[Concatenate[ProgramState, P], R]], Program[
 
 
 def function(f: Any = None) -> Any:
-    """A decorator that makes a program of a function whose first parameter is a `ProgramState`, by custom named `s`."""
+    """A decorator that makes a program of a function whose first parameter is a `ProgramState`, by custom named `s`.
+
+    Raises ProgramMisuse for a function without one, a method, and a generator function (one with a `yield`).
+    """
     return Program if f is None else Program(f)
 
 
+@naming
 def gen(
     name: str | None = None,
     max_tokens: int | None = None,
@@ -61,13 +67,19 @@ def gen(
     are explained at `managers.params.GenerateRequest`; these are not there:
 
     n: more than one sample makes the value a list; the state goes on with the first.
-    dtype: int, float, bool, or str (in quotes): the value is text of this form.
+    name: a later gen or select of the same name takes the variable over; the text of both stays.
+    dtype: int, float, bool, or str (in quotes): the value has this form, and is text nevertheless: int(s["age"]). A
+        number has at most 19 digits, and 10 behind the point.
     json_schema: a schema, a pydantic model, or a type such as a dataclass or TypedDict: the value is such JSON.
     regex, ebnf: the value matches. Of these three and dtype one may be given.
     choices: makes it a `select` with `choices_method`; no other argument is taken then.
 
-    Raises ProgramMisuse for what excludes each other.
+    Raises ProgramMisuse for what excludes each other, and for values of the wrong type.
     """
+    _check_name("gen", name)
+    if isinstance(max_tokens, str):
+        text = f"write s += {max_tokens!r} + gen({name!r}) for text before it"
+        raise ProgramMisuse(f"gen takes a name and then max_tokens, a whole number, not {max_tokens!r}; {text}.")
     given = {name_: value for name_, value in locals().items() if value is not None and name_ != "name"}
     if choices is not None:
         others = sorted(given.keys() - {"choices", "choices_method"} - _allowed_with_choices(temperature))
@@ -81,7 +93,7 @@ def gen(
         raise ProgramMisuse(f"{' and '.join(forms)} exclude each other; give one.")
     if given.pop("dtype", None) is not None:
         given["regex"], stops = pattern_of(dtype)
-        given["stop"] = (*stops, *((stop,) if isinstance(stop, str) else stop or ())) or None
+        given["stop"] = (*stops, *stop_texts(stop or ())) or None
     if json_schema is not None:
         given["json_schema"] = schema_of(json_schema)
     return Gen(name, gen_options(**given))
@@ -97,6 +109,7 @@ def gen_string(name: str | None = None, max_tokens: int | None = None, **options
     return gen(name, max_tokens, dtype=str, **options)
 
 
+@naming
 def select(
     name: str | None = None,
     choices: Sequence[str] | None = None,
@@ -109,6 +122,7 @@ def select(
     text) are defined in `choices`: token_length_normalized, total_likelihood, greedy_token_selection,
     unconditional_likelihood_normalized. A choice is certain: `temperature` must be 0. Raises ProgramMisuse.
     """
+    _check_name("select", name)
     if choices is None:
         raise ProgramMisuse("select needs choices.")
     if temperature > 1e-5:
@@ -172,6 +186,13 @@ def separate_reasoning(expr: Content, model_type: str) -> Concat:
             part = SeparateReasoning(part, tags)
         parts.append(part)
     return Concat(tuple(parts))
+
+
+def _check_name(word: str, name: object) -> None:
+    """Raise ProgramMisuse where something else stands in the name's place."""
+    if name is not None and not isinstance(name, str):
+        hint = f'; write select("name", {name!r})' if word == "select" and isinstance(name, list | tuple) else ""
+        raise ProgramMisuse(f"{word} takes the name of a variable first, which is text, not {name!r}{hint}.")
 
 
 def _allowed_with_choices(temperature: float | None) -> set[str]:

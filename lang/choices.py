@@ -2,7 +2,9 @@
 
 Throughout, l(i, t) is the natural log-probability of token t of choice i, given the prompt and the choice's tokens
 before it. A choice's tokens are those from the first one on that differs from the prompt's own: where the choice's
-first characters merge with the prompt's last ones into a token, that token is the choice's.
+first characters merge with the prompt's last ones into a token, that token is the choice's. Where there is no prompt,
+the token for the start of a text stands before the choices; and where a choice changes the prompt's very first token,
+all are scored as prompt and choice in one, without a prompt.
 """
 
 from __future__ import annotations

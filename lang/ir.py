@@ -24,6 +24,13 @@ class Expr:
     def __radd__(self, other: str) -> Concat:
         return Concat((*flatten(other), *flatten(self)))
 
+    def __str__(self) -> str:
+        """Refused: in an f-string an expression would become the text that it is written as."""
+        raise TypeError('An expression is not text, so no f-string or str() can hold it; write "Say: " + gen("a").')
+
+    def __format__(self, form: str) -> str:
+        return str(self)
+
 
 Content = str | Expr | Sequence["str | Expr"]
 
@@ -98,7 +105,9 @@ class Gen(Expr):
     name: str | None
     options: GenOptions
 
-    def __str__(self) -> str:
+    @property
+    def title(self) -> str:
+        """The step in short, for errors and reports."""
         return f"gen({self.name!r})" if self.name else "gen()"
 
 
@@ -110,7 +119,9 @@ class Select(Expr):
     choices: tuple[str, ...]
     method: str
 
-    def __str__(self) -> str:
+    @property
+    def title(self) -> str:
+        """The step in short, for errors and reports."""
         return f"select({self.name!r})" if self.name else "select()"
 
 
@@ -133,4 +144,5 @@ def flatten(content: Content) -> tuple[Expr, ...]:
     if isinstance(content, list | tuple):
         return tuple(part for each in content for part in flatten(each))
     kind = "None" if content is None else f"a value of type {type(content).__name__}"
-    raise ProgramMisuse(f"{kind} cannot be added to a state; text, expressions and lists of them can.")
+    hint = f" Write str({content!r}) for its text." if isinstance(content, int | float) else ""
+    raise ProgramMisuse(f"{kind} cannot be added to a state; text, expressions and lists of them can.{hint}")

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-import difflib
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
+from ..runtime.near_names import near_name
 from .batch import run_all
 from .defaults import chosen_backend
 from .errors import ProgramMisuse
 from .ir import GenOptions
 from .loop import in_event_loop
+from .options import gen_options
 from .run import Run, inside
 from .state import ProgramState
 from .trace import Trace, TraceBackend, stand_ins
@@ -45,15 +46,21 @@ class Program(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[Concatenate[ProgramState, P], R], bound: Mapping[str, Any] = {}) -> None:
-        """bound: arguments that are given already. Raises ProgramMisuse for a function that takes no state."""
+        """bound: arguments that are given already. Raises ProgramMisuse for a function that can be no program."""
         functools.update_wrapper(self, function)
         self.function = function
         self.name = getattr(function, "__name__", "program")
         self._bound = dict(bound)
         self._signature = inspect.signature(function)
-        self._parameters = list(self._signature.parameters)[1:]
-        if len(self._signature.parameters) < 1:
+        first, *self._parameters = self._signature.parameters or [""]
+        if not first:
             raise ProgramMisuse(f"{self.name} takes no argument; a program's first one is its state, `s`.")
+        if first in ("self", "cls"):
+            text = "methods cannot be programs; write a function whose first argument is its state, `s`"
+            raise ProgramMisuse(f"{self.name} is a method (its first argument is {first!r}); {text}.")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            text = "a program adds what it says to its state (`s += …`), and may return a value"
+            raise ProgramMisuse(f"{self.name} has a `yield` in it, so calling it would do nothing; {text}.")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ProgramState:
         """Run it on the default backend; see `run`."""
@@ -138,9 +145,12 @@ class Program(Generic[P, R]):
         Where one fails, the others go on: its state has `.error`, which is raised wherever the state is read. Raises
         ProgramMisuse at once where an item does not fit the function's parameters.
         """
+        if isinstance(batch, str | Mapping) or not isinstance(batch, Iterable):
+            text = "run_batch takes a list of items, each a dict or a tuple of arguments"
+            raise ProgramMisuse(f"{text}; not {'None' if batch is None else type(batch).__name__}.")
         prepared = [self._prepare(*_given(item), backend, stream=False, defaults=kwargs) for item in batch]
-        if num_threads != "auto" and num_threads < 1:
-            raise ProgramMisuse(f"num_threads must be at least 1, or 'auto'; not {num_threads}.")
+        if num_threads != "auto" and (not isinstance(num_threads, int) or num_threads < 1):
+            raise ProgramMisuse(f"num_threads must be at least 1, or 'auto'; not {num_threads!r}.")
         works = [functools.partial(_run_quietly, run, call, state) for run, call, state in prepared]
         ended = run_all(works, [run.cancel for run, _, _ in prepared], num_threads, progress_bar, self.name)
         states = (prepared[i][2] for i in ended)
@@ -201,22 +211,12 @@ class Program(Generic[P, R]):
         for name, value in options.items():
             name = _ALIASES.get(name, name)
             if name not in RUN_OPTIONS:
-                close = difflib.get_close_matches(name, [*self._parameters, *RUN_OPTIONS], 1)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
+                near = near_name(name, [*self._parameters, *sorted(RUN_OPTIONS)])
+                hint = f" Did you mean {near!r}?" if near else ""
                 text = f"{self.name} has no parameter {name!r}, nor is it an option of a run."
                 raise ProgramMisuse(text + hint)
             given[name] = value
         return gen_options(**given)
-
-
-def gen_options(**options: Any) -> GenOptions:
-    """The options, with their lists as tuples."""
-    stop, ids = options.get("stop"), options.get("stop_token_ids")
-    if stop is not None:
-        options["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
-    if ids is not None:
-        options["stop_token_ids"] = tuple(ids)
-    return GenOptions(**options)
 
 
 def _given(item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -10,9 +10,10 @@ import msgspec
 from .errors import ProgramMisuse
 
 PATTERNS: dict[type, tuple[str, tuple[str, ...]]] = {
-    # A number ends where the model says something else than a digit: blank and newline are allowed, and end it.
-    int: (r"[+-]?[0-9]+[ \n]?", (" ", "\n")),
-    float: (r"[+-]?[0-9]+(\.[0-9]+)?[ \n]?", (" ", "\n")),
+    # A number ends where the model says something else than a digit: blank and newline are allowed, and end it. It has
+    # no more digits than one in JSON can have here, or a model that likes digits would go on to max_tokens.
+    int: (r"[+-]?[0-9]{1,19}[ \n]?", (" ", "\n")),
+    float: (r"[+-]?[0-9]{1,19}(\.[0-9]{1,10})?[ \n]?", (" ", "\n")),
     bool: (r"(True|False)", ()),
     str: (r'"[\w\s]*"', ()),
 }

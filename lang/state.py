@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 from .branches import ForkGroup
-from .errors import ProgramError, ProgramMisuse, UnknownVariable
+from .errors import ProgramCancelled, ProgramError, ProgramMisuse, UnknownVariable
 from .feed import Feed
 from .history import messages_of
 from .ir import (
@@ -81,6 +81,9 @@ class ProgramState:
         self._position = position
         return self
 
+    def __add__(self, other: object) -> NoReturn:
+        raise ProgramMisuse("A state is added to in place; write `s += …`, not `s = s + …`.")
+
     @overload
     def system(self, expr: None = None) -> RoleBlock: ...
     @overload
@@ -120,8 +123,8 @@ class ProgramState:
     def fork(self, size: int = 1) -> ForkGroup:
         """`size` states that go on from here side by side, with this one's variables. What they share is computed once,
         without waiting for it: a fork costs nothing. Raises ProgramMisuse for less than one."""
-        if size < 1:
-            raise ProgramMisuse(f"fork needs a size of at least 1, not {size}.")
+        if not isinstance(size, int) or size < 1:
+            raise ProgramMisuse(f"fork needs a whole number of at least 1, not {size!r}.")
         items = self._items.snapshot()
         branches = tuple(f"{self._branch}.{self._children + i}" for i in range(size))
         self._children += size
@@ -247,7 +250,7 @@ class ProgramState:
         run, before = self._run, self._items.snapshot()
         step = part.gen if isinstance(part, SeparateReasoning) else part
         assert isinstance(step, Gen | Select)
-        output = Output(str(step), step.name, self._branch, caller_place(), run.saw)
+        output = Output(step.title, step.name, self._branch, caller_place(), run.saw)
         if isinstance(step, Select):
             work = selection(run.backend, before, step, output)
         else:
@@ -319,17 +322,27 @@ class ProgramState:
     def _shown(self, pieces: Feed[str]) -> Iterator[str]:
         try:
             yield from pieces
+            return
         except ProgramError as error:
             self._run.saw(error)
             raise
+        except (ProgramCancelled, UnknownVariable) as error:
+            cut_short = error
+        self._raise_error()  # what ended the program, where that cut its text short
+        raise cut_short
 
     async def _ashown(self, pieces: Feed[str]) -> AsyncIterator[str]:
         try:
             async for piece in pieces:
                 yield piece
+            return
         except ProgramError as error:
             self._run.saw(error)
             raise
+        except (ProgramCancelled, UnknownVariable) as error:
+            cut_short = error
+        self._raise_error()
+        raise cut_short
 
     def _end(self, error: BaseException | None = None) -> None:
         """Nothing is added any more."""

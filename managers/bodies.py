@@ -5,7 +5,6 @@ It must never let a value through that the struct's types do not allow, nor one 
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ..runtime.near_names import near_name
 from .errors import InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -22,6 +22,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 _PLACE = re.compile(r" - at `(.*)`$")
 _SEARCHED_BYTES = 2**20  # larger bodies that are no JSON are not searched for what to blame
 _SPARE_LEVELS = 300  # of nesting: a message holds the value some levels down, and others read it deep in their stacks
+_PYTHON_NAMES = {"array": "list", "object": "dict", "null": "None"}
 _NAMED_FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `([^`]*)`")
 
 
@@ -42,7 +43,8 @@ def struct_from(fields: Mapping[str, Any], struct: type[S]) -> S:
     try:
         return msgspec.convert(fields, struct, str_keys=True)
     except msgspec.ValidationError as error:
-        raise _named(error, struct) from None
+        named = _named(error, struct)
+        raise InvalidRequest(_in_python(str(named)), named.field) from None
     except RecursionError:
         raise InvalidRequest("The request is nested too deeply.") from None
 
@@ -71,9 +73,14 @@ def _named(error: msgspec.ValidationError, struct: type[msgspec.Struct]) -> Inva
     if place:
         return InvalidRequest(f"Unknown field {field!r}.", field)
     allowed = sorted(struct.__struct_encode_fields__)
-    if close := difflib.get_close_matches(field, allowed, n=1):
-        return InvalidRequest(f"Unknown field {field!r}; did you mean {close[0]!r}?", field)
+    if near := near_name(field, allowed):
+        return InvalidRequest(f"Unknown field {field!r}; did you mean {near!r}?", field)
     return InvalidRequest(f"Unknown field {field!r}. Allowed are: {', '.join(allowed)}.", field)
+
+
+def _in_python(text: str) -> str:
+    """The complaint with Python's names of the types in the place of JSON's."""
+    return re.sub(r"`[^`]*`", lambda kinds: re.sub(r"\w+", lambda k: _PYTHON_NAMES.get(k[0], k[0]), kinds[0]), text)
 
 
 def _malformed(data: bytes, error: Exception) -> InvalidRequest:

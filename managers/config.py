@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ..runtime.devices import DEVICES
+from ..runtime.near_names import near_name
 from ..runtime.text.tool_formats import TOOL_FORMATS
 from .bodies import struct_from
 from .errors import ConfigError, InvalidRequest
@@ -91,6 +92,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.max_running + self.max_queue
 
 
+_TEST_MODES = ("audit", "poison_freed")
 _RANGES = (
     ("tp", 1, 64),
     ("threads", 0, 1024),
@@ -114,6 +116,12 @@ _CHOICES = (
 
 def config_from(options: dict[str, Any]) -> EngineConfig:
     """The configuration that these keyword arguments describe; raises ConfigError naming an unknown or mistyped one."""
+    known = sorted(EngineConfig.__struct_fields__)
+    if unknown := next((name for name in options if name not in known), None):
+        shown = [name for name in known if name not in _TEST_MODES]
+        near = near_name(unknown, shown)
+        hint = f"; did you mean {near!r}?" if near else f". Allowed are: {', '.join(shown)}."
+        raise ConfigError(f"Unknown option {unknown!r}{hint}")
     try:
         return struct_from(options, EngineConfig)
     except InvalidRequest as error:

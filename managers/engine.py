@@ -224,6 +224,9 @@ class Engine:
         return results
 
     async def _score(self, prompt: Any, continuations: Any, params: dict[str, Any]) -> list[Score]:
+        if isinstance(continuations, str):
+            text = f"continuations must be a list; for a single one write [{continuations!r}]"
+            raise InvalidRequest(f"{text}.", "continuations")
         request = struct_from({**params, "prompt": prompt, "continuations": continuations}, ScoreRequest)
         submit = score_to_submit(request, vocab_size=self.info.model.vocab_size)
         async with self._front.front.stream(submit) as stream:

@@ -111,7 +111,8 @@ class ScoreRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     prompt: as in GenerateRequest; an empty one stands for the start of a text: the model's BOS token or, where it has
         none, its end-of-text token. The log-probabilities are then unconditional.
     continuations: texts or lists of token ids. Text after a prompt that ends in text is tokenized together with it;
-        the score then covers the tokens from the first one that differs from the prompt's own.
+        the score then covers the tokens from the first one that differs from the prompt's own. Where that is the very
+        first one, for any of them, all are scored whole, as prompt and continuation without a prompt.
     logprobs: k >= 0 wants the k likeliest tokens at every scored position as well.
     """
 

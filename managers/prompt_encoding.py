@@ -66,14 +66,14 @@ class PromptEncoder:
         else:
             prompt = self._encode_runs(submit, submit.prompt or [[]])
             if not prompt and submit.score is not None:
-                prompt = [self._start_id()]
+                prompt = [self._start_id("prompt is empty")]
         if not prompt:
             raise InvalidRequest(f"{field} gives no tokens; at least one is needed.", field)
         if submit.score is None:
             _check_length(len(prompt), max_context, field)
             sequences = [Sequence(prompt, self._logprob_start(submit, len(prompt)))] * submit.n
         else:
-            sequences = [self._with_continuation(submit, prompt, i, max_context) for i in range(len(submit.score))]
+            sequences = self._continued(submit, prompt, max_context)
         requests = [self._request(submit, i, sequence, max_context) for i, sequence in enumerate(sequences)]
         return Encoded(submit, sequences, requests, self._prompt_text(submit) if submit.echo else "")
 
@@ -131,7 +131,20 @@ class PromptEncoder:
         leading = [bos_id] if add_bos and bos_id is not None else []
         return leading + self._tokenizer.encode_fragments(fragments)
 
-    def _with_continuation(self, submit: Submit, prompt: list[int], index: int, max_context: int) -> Sequence:
+    def _continued(self, submit: Submit, prompt: list[int], max_context: int) -> list[Sequence]:
+        """The prompt followed by each continuation. Where one changes the prompt's very first token, which then has to
+        be scored and has nothing before it, all of them are scored whole, as without a prompt: what one of them says
+        in place of the prompt's tokens cannot be compared with what others say after these."""
+        assert submit.score is not None
+        sequences = [self._with_continuation(submit, prompt, i) for i in range(len(submit.score))]
+        if any(each.score_start == 0 for each in sequences):
+            start_id = self._start_id("prompt has one token, which merges with a continuation")
+            sequences = [Sequence([start_id, *each.token_ids], 1) for each in sequences]
+        for i, sequence in enumerate(sequences):
+            _check_length(len(sequence.token_ids), max_context, f"continuations[{i}]")
+        return sequences
+
+    def _with_continuation(self, submit: Submit, prompt: list[int], index: int) -> Sequence:
         """The prompt followed by a continuation. Text after text is tokenized with it, since tokens may span both."""
         assert submit.score is not None
         assert submit.prompt is not None
@@ -148,17 +161,13 @@ class PromptEncoder:
         start = next((i for i, (a, b) in enumerate(zip(prompt, whole)) if a != b), min(len(prompt), len(whole)))
         if start >= len(whole):
             raise InvalidRequest(f"{field} adds no token to the prompt; there is nothing to score.", field)
-        if start == 0:
-            text = "shares its first token with the prompt, and a sequence's first token has no log-probability"
-            raise InvalidRequest(f"{field} {text}; use a longer prompt.", field)
-        _check_length(len(whole), max_context, field)
         return Sequence(whole, start)
 
-    def _start_id(self) -> int:
-        """The token that stands for the start of a text."""
+    def _start_id(self, why: str) -> int:
+        """The token that stands for the start of a text. why: it is needed."""
         bos_id, ends = self._tokenizer.bos_id, self._tokenizer.eos_ids
         if bos_id is None and not ends:
-            text = "prompt is empty, and this model has no token for the start of a text; give a prompt."
+            text = f"{why}, and this model has no token for the start of a text; give a longer prompt."
             raise InvalidRequest(text, "prompt")
         return min(ends) if bos_id is None else bos_id
 

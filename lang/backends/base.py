@@ -89,10 +89,9 @@ class Backend(ABC):
         raise Unsupported(f"{self.name} has no cache that could be flushed.")
 
 
-def refuse_options(backend: str, options: GenOptions, supported: frozenset[str]) -> None:
-    """Raise Unsupported for the first given option that is not among the supported ones."""
+def refuse_options(backend: str, options: GenOptions, supported: frozenset[str], elsewhere: str = "") -> None:
+    """Raise Unsupported for the first given option that is not among the supported ones. elsewhere: a last sentence."""
     for name in options.given():
         if name not in supported:
-            raise Unsupported(
-                f"{backend} cannot do {name}; of gen's arguments it takes {', '.join(sorted(supported))}."
-            )
+            takes = f"of gen's arguments it takes {', '.join(sorted(supported))}"
+            raise Unsupported(f"{backend} cannot do {name}; {takes}.{elsewhere}")

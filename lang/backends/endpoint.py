@@ -23,13 +23,14 @@ class RuntimeEndpoint(NativeBackend):
     """Runs programs on the Sapwood server at an address such as "http://127.0.0.1:8000"; `model` is what it serves."""
 
     def __init__(self, base_url: str, api_key: str | None = None, timeout: float = 600.0) -> None:
-        """timeout: seconds without a byte after which the server counts as gone.
+        """base_url: the server's own address; one that ends in /v1, as OpenAI's clients want it, is taken without that.
+        timeout: seconds without a byte after which the server counts as gone.
 
         Raises BackendError where no Sapwood server answers there.
         """
         super().__init__(Shapes())
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
-        self._http = HttpClient(base_url, headers, timeout)
+        self._http = HttpClient(base_url.rstrip("/").removesuffix("/v1"), headers, timeout)
         self.name = f"the server at {self._http.base_url}"
         served = msgspec.json.decode(loop_thread().call(self._http.get("/v1/models")))
         try:

@@ -68,16 +68,17 @@ class OpenAI(Backend):
         self._http.close()
 
     def check_gen(self, gen: Gen, options: GenOptions, role: Role | None, begun: bool) -> None:
-        refuse_options(self.name, options, _CHAT_OPTIONS if self.chat else _TEXT_OPTIONS)
+        refuse_options(self.name, options, _CHAT_OPTIONS if self.chat else _TEXT_OPTIONS, self._elsewhere)
         if not self.chat:
             _refuse_role(self.name, role)
         elif role != "assistant" or begun:
             text = "a gen must be the first thing in an assistant's message"
-            raise Unsupported(f"{self.name} is a chat model, which cannot go on with a text; {text}.")
+            raise Unsupported(f"{self.name} is a chat model, which cannot go on with a text; {text}.{self._elsewhere}")
 
     def check_select(self, select: Select, role: Role | None) -> None:
         if self.chat:
-            raise Unsupported(f"{self.name} is a chat model, which cannot select: its API scores no given text.")
+            text = "is a chat model, which cannot select: its API scores no given text"
+            raise Unsupported(f"{self.name} {text}.{self._elsewhere}")
         if select.method == "unconditional_likelihood_normalized":
             raise Unsupported(f"{self.name} cannot score a text without a prompt; use another choices_method.")
         _refuse_role(self.name, role)
@@ -105,12 +106,21 @@ class OpenAI(Backend):
         scored = [_scored(each["logprobs"], len(prompt), self.name) for each in found]
         return Judged(scored, _usage(answer.get("usage")))
 
+    @property
+    def _elsewhere(self) -> str:
+        """Where what this API lacks can be had, if the server is one of ours."""
+        address = self._http.base_url
+        if address == OPENAI_URL:
+            return ""
+        return f' If this is a Sapwood server, use RuntimeEndpoint("{address.removesuffix("/v1")}"), which can.'
+
     def _prompt(self, history: History) -> dict[str, Any]:
         messages, outside = messages_of(history)
         if not self.chat:
             return {"model": self.model, "prompt": outside}
         if outside.strip():
-            raise Unsupported(f"{self.name} is a chat model; it has no place for text outside of messages.")
+            text = "is a chat model; it has no place for text outside of messages"
+            raise Unsupported(f"{self.name} {text}.{self._elsewhere}")
         shown = [{"role": each.role, "content": each.content} for each in messages if each.closed]
         return {"model": self.model, "messages": shown}
 

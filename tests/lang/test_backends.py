@@ -313,6 +313,27 @@ def test_nobody_there_is_said_at_once(api: Any) -> None:
         one.run(backend=OpenAI("gpt", base_url="http://127.0.0.1:9"))
 
 
+def test_an_address_that_is_meant_for_openais_clients_is_understood(endpoint: RuntimeEndpoint) -> None:
+    address = endpoint._http.base_url
+    for base_url in (f"{address}/v1", f"{address}/v1/", f"{address}/"):
+        backend = RuntimeEndpoint(base_url)
+        assert (backend.model, backend._http.base_url) == (endpoint.model, address)
+        backend.close()
+
+
+@pytest.mark.parametrize("content", [sgl.select("x", ["a", "b"]), "text" + sgl.gen("x"), sgl.gen("x", regex="a")])
+def test_what_openais_api_lacks_points_at_the_backend_that_has_it(content: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += content
+
+    with pytest.raises(Unsupported, match=r'use RuntimeEndpoint\("http://127\.0\.0\.1:9"\), which can'):
+        program.run(backend=OpenAI("smollm2", base_url="http://127.0.0.1:9/v1"))
+    with pytest.raises(Unsupported) as caught:
+        program.run(backend=OpenAI("gpt", api_key="key"))
+    assert "Sapwood" not in str(caught.value)
+
+
 def test_a_server_that_falls_silent_is_given_up(api: Any) -> None:
     api.seconds = 5.0
     with pytest.raises(ProgramError, match="did not answer in time"):

@@ -78,6 +78,20 @@ def test_values_match_their_schemas(endpoint: RuntimeEndpoint, wanted: Any) -> N
     jsonschema.validate(json.loads(state["x"]), schema_of(wanted))
 
 
+@pytest.mark.parametrize(("dtype", "longest"), [(int, 20), (float, 31)])
+def test_numbers_do_not_run_away(endpoint: RuntimeEndpoint, dtype: Any, longest: int) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += "1000000000000000000000000000000000000000000000000"
+        s += sgl.gen("x", dtype=dtype, max_tokens=80, temperature=0)
+
+    state = program.run(backend=endpoint)
+    assert state.meta("x")["finish_reason"] == "stop"
+    assert isinstance(state["x"], str)
+    assert len(state["x"]) <= longest
+    dtype(state["x"])
+
+
 def test_values_match_their_grammars_in_branches(endpoint: RuntimeEndpoint) -> None:
     @sgl.function
     def program(s: ProgramState) -> None:

@@ -281,8 +281,14 @@ def test_a_batch_is_checked_before_it_runs(scripted: Any) -> None:
     ]:
         with pytest.raises(ProgramMisuse, match=sentence):
             ask.run_batch(batch)
-    with pytest.raises(ProgramMisuse, match="num_threads"):
-        ask.run_batch([("a",)], num_threads=0)
+    for batch in (None, {"question": "a"}, "abc", 5):
+        with pytest.raises(ProgramMisuse, match="run_batch takes a list of items"):
+            ask.run_batch(batch)  # type: ignore
+    for threads in (0, "four"):
+        with pytest.raises(ProgramMisuse, match="num_threads"):
+            ask.run_batch([("a",)], num_threads=threads)  # type: ignore
+    assert len(ask.run_batch({"question": each} for each in "ab")) == 2, "anything that gives items"  # type: ignore
+    scripted.prompts.clear()
     assert scripted.prompts == []
 
 
@@ -342,6 +348,27 @@ def test_an_error_ends_a_stream(scripted: Any) -> None:
             with pytest.raises(ProgramError, match="the backend said no"):
                 read()
         assert isinstance(state.error, ProgramError), "a reader's seeing it does not settle it"
+
+
+@pytest.mark.parametrize("name", [None, "x", "never set"])
+def test_the_programs_own_error_ends_a_stream(scripted: Any, name: str | None) -> None:
+    scripted.gate.clear()
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += "x" + sgl.gen("x")
+        wait_until(lambda: scripted.open == 1)
+        raise LookupError("the program's own") from KeyError("its cause")
+
+    async def read_async(state: ProgramState) -> list[str]:
+        return [piece async for piece in state.text_async_iter(name)]
+
+    for read in (lambda state: list(state.text_iter(name)), lambda state: asyncio.run(read_async(state))):
+        state = program.run(stream=True)
+        with pytest.raises(LookupError, match="the program's own") as caught:
+            read(state)
+        assert isinstance(caught.value.__cause__, KeyError)
+        wait_until(lambda: scripted.open == 0)
 
 
 def test_reasoning_is_separated(scripted: Any) -> None:

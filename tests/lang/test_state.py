@@ -194,7 +194,11 @@ def test_a_branch_keeps_its_role(scripted: Any) -> None:
         (lambda: sgl.user_end(), "user ends, but no role is open"),
         (lambda: sgl.user_begin() + sgl.assistant_end(), "assistant ends, but user is open"),
         (lambda: None, "None cannot be added to a state"),
-        (lambda: 5, "a value of type int cannot be added"),
+        (
+            lambda: 5,
+            "a value of type int cannot be added to a state; text, expressions and lists of them can.",
+        ),
+        (lambda: ["a", 2.5], "Write str(2.5) for its text"),
         (lambda: ["a", None], "None cannot be added to a state"),
         (lambda: sgl.select("x"), "select needs choices"),
         (lambda: sgl.select("x", []), "choices is empty"),
@@ -207,6 +211,15 @@ def test_a_branch_keeps_its_role(scripted: Any) -> None:
         (lambda: sgl.gen("x", choices_method=sgl.total_likelihood), "choices_method needs choices"),
         (lambda: sgl.gen("x", dtype=int, regex="a"), "dtype and regex exclude each other"),
         (lambda: sgl.gen("x", dtype=list), "dtype must be one of int, float, bool, str"),  # type: ignore
+        (lambda: sgl.gen("x", "y"), "write s += 'y' + gen('x')"),  # type: ignore
+        (lambda: sgl.gen(5), "gen takes the name of a variable first"),  # type: ignore
+        (lambda: sgl.select(["x", "y"]), "select(\"name\", ['x', 'y'])"),  # type: ignore
+        (lambda: sgl.gen("x", stop=5), "stop must be a text or a list of texts, not 5"),  # type: ignore
+        (lambda: sgl.gen("x", stop=["a", 5]), "stop must be a text or a list of texts"),  # type: ignore
+        (lambda: sgl.gen("x", stop=5, dtype=int), "stop must be a text or a list of texts"),  # type: ignore
+        (lambda: sgl.gen("x", stop_token_ids="ab"), "stop_token_ids must be a list of token ids"),  # type: ignore
+        (lambda: sgl.gen("x", n=1.5), "n must be a whole number, not 1.5"),  # type: ignore
+        (lambda: sgl.gen("x", temperature="hot"), "temperature must be a number, not 'hot'"),  # type: ignore
         (lambda: sgl.gen("x", json_schema="{"), "json_schema is no JSON text"),
         (lambda: sgl.gen("x", json_schema=object()), "json_schema must be a schema"),
         (lambda: sgl.separate_reasoning(sgl.gen("x"), "unheard of"), "model_type must be one of"),
@@ -223,6 +236,53 @@ def test_misuse_is_refused_at_once_and_adds_nothing(scripted: Any, content: Any,
 
     program()
     assert scripted.prompts == []
+
+
+@pytest.mark.parametrize("expr", [sgl.gen("a"), sgl.select("a", ["x"]), sgl.user("q"), "x" + sgl.gen()])
+def test_an_expression_does_not_become_text_by_mistake(expr: Any) -> None:
+    for write in (lambda: f"Say: {expr}", lambda: f"Say: {expr:>9}", lambda: f"Say: {expr!s}", lambda: str(expr)):
+        with pytest.raises(TypeError, match=re.escape('write "Say: " + gen("a")')):
+            write()
+    assert repr(expr)
+
+
+def test_an_unknown_argument_is_answered_with_the_one_that_was_meant() -> None:
+    with pytest.raises(TypeError, match="gen has no argument 'temprature'; did you mean 'temperature'"):
+        sgl.gen("x", temprature=1)  # type: ignore
+    with pytest.raises(TypeError, match="'max_new_tokens'; did you mean 'max_tokens'"):
+        sgl.gen_int("x", max_new_tokens=1)
+    with pytest.raises(TypeError, match="select has no argument 'zzz'; it takes name, choices, temperature"):
+        sgl.select("x", ["a"], zzz=1)  # type: ignore
+
+
+def test_states_are_added_to_in_place_and_forked_into_whole_numbers(scripted: Any) -> None:
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        with pytest.raises(ProgramMisuse, match=re.escape("write `s += …`")):
+            _ = s + "x"
+        for size in ("2", None, 2.0, 0):
+            with pytest.raises(ProgramMisuse, match=re.escape(f"whole number of at least 1, not {size!r}")):
+                s.fork(size)  # type: ignore
+
+    program()
+
+
+def test_what_cannot_be_a_program_is_refused_at_once() -> None:
+    def generator(s: ProgramState) -> Any:
+        yield s
+
+    async def async_generator(s: ProgramState) -> Any:
+        yield s
+
+    for function in (generator, async_generator):
+        with pytest.raises(ProgramMisuse, match="has a `yield` in it"):
+            sgl.function(function)
+    with pytest.raises(ProgramMisuse, match=r"ask is a method .* methods cannot be programs"):
+
+        class _Holder:
+            @sgl.function  # type: ignore
+            def ask(self, s: ProgramState) -> None:
+                pass
 
 
 def test_what_is_not_there_is_said_with_what_is(scripted: Any) -> None:

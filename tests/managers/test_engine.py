@@ -128,6 +128,10 @@ def test_scores_in_order(engine: Engine, tiny: tokenizers.Tokenizer) -> None:
     with pytest.raises(InvalidRequest) as caught:
         engine.score("ab", ["c"], max_tokens=3)
     assert caught.value.field == "max_tokens"
+    with pytest.raises(InvalidRequest, match=r"must be a list; for a single one write \['c'\]"):
+        engine.score("ab", "c")
+    with pytest.raises(InvalidRequest, match=r"expected `list`, got `int`"):
+        engine.score("ab", 5)  # type: ignore
 
 
 # --- streams ----------------------------------------------------------------------------------------------------
@@ -247,6 +251,12 @@ def test_wrong_options_are_refused_by_name(tiny_model: Path) -> None:
     for options in wrong:
         with pytest.raises(ConfigError, match=next(iter(options))):
             Engine(tiny_model, **options)
+    with pytest.raises(ConfigError, match=r"Unknown option 'tp_size'; did you mean 'tp'\?"):
+        Engine(tiny_model, tp_size=2)
+    with pytest.raises(ConfigError, match=r"Unknown option 'zzz'\. Allowed are: attention_backend, ") as caught:
+        Engine(tiny_model, zzz=2)
+    assert "audit" not in str(caught.value), "test modes are nothing to offer"
+    assert "poison" not in str(caught.value)
 
 
 def test_a_start_that_fails_raises_its_sentence(fakes: pytest.MonkeyPatch, tiny_model: Path) -> None:

@@ -264,9 +264,20 @@ def test_text_after_ids_is_tokenized_alone(rig: Rig, ids_of: Ids, score_for: Mak
     assert request.score_start == 2
 
 
-def test_a_continuation_without_a_token_of_its_own_is_refused(rig: Rig, score_for: Make) -> None:
-    rejected = rig.rejected(score_for("t", ["x", "he"]))
-    assert (rejected.kind, rejected.field) == ("invalid", "continuations[1]")
+def test_where_the_first_token_is_scored_all_are_scored_whole_behind_the_start_of_a_text(
+    rig: Rig, ids_of: Ids, score_for: Make
+) -> None:
+    apart, joined = rig.submit(score_for("t", ["x", "he"]), 2)
+    end = ids_of("<|end|>")
+    assert unpack_ids(apart.token_ids).tolist() == [*end, *ids_of("tx")]
+    assert apart.score_start == 1
+    assert unpack_ids(joined.token_ids).tolist() == [*end, *ids_of("the")]
+    assert joined.score_start == 1
+    [alone] = rig.submit(score_for("t", ["x"]))
+    assert unpack_ids(alone.token_ids).tolist() == ids_of("tx"), "nothing is put before what can do without"
+
+
+def test_a_continuation_that_is_too_long_is_refused(rig: Rig, score_for: Make) -> None:
     rejected = rig.rejected(score_for("a", ["x" * MAX_CONTEXT]))
     assert rejected.field == "continuations[0]"
     assert str(MAX_CONTEXT + 1) in rejected.message
