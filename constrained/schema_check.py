@@ -100,8 +100,9 @@ def _candidates(constraint: Constraint, normal: Normal, validation: Validation) 
     if constraint.engine == "xgrammar":
         yield lower_for_xgrammar(normal, validation)
         return
-    for effort in EFFORTS:
-        yield lower(normal, validation, constraint.max_string, effort, extras=constraint.extra_properties)
+    for extras in (False, True) if not constraint.extra_properties else (True,):
+        for effort in EFFORTS:
+            yield lower(normal, validation, constraint.max_string, effort, extras=extras)
 
 
 def _first_line(complaint: str) -> str:
