@@ -15,6 +15,7 @@ from typing import Any
 
 from .check_places import checks_text
 from .schema_document import parse_json, refuse
+from .schema_empty import refuse_empty
 from .schema_lower import EFFORTS, Lowered, lower
 from .schema_lower_xgrammar import lower_for_xgrammar
 from .schema_normal import Normal, normalise, parts
@@ -49,6 +50,7 @@ def check_schema(constraint: Constraint, attempt: Callable[[str], str]) -> Check
     normal = normalise(parse_json(text, "the schema"), constraint.strict)
     _refuse_loops(normal)
     validation = Validation(normal.schema, normal.draft)
+    refuse_empty(normal, validation)
     complaint, tried = "", set()
     for lowered in _candidates(constraint, normal, validation):
         grammar = json.dumps(lowered.grammar, separators=(",", ":"), ensure_ascii=False)
