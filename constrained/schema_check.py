@@ -100,7 +100,7 @@ def _with_false(part: Json, reference: str) -> Json:
 def _candidates(constraint: Constraint, normal: Normal, validation: Validation) -> Iterator[Lowered]:
     """Schemas for the engine, the one first that leaves least to checks."""
     if constraint.engine == "xgrammar":
-        yield lower_for_xgrammar(normal, validation)
+        yield lower_for_xgrammar(normal, validation, extras=constraint.extra_properties)
         return
     for extras in (False, True) if not constraint.extra_properties else (True,):
         for effort in EFFORTS:

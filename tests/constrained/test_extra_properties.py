@@ -106,3 +106,13 @@ def test_a_property_that_is_only_required_is_bounded_as_any_free_value() -> None
         assert [written(schema, each) for each in order] == [True, False]
         assert written(schema, {"a": {"x": [None]}})
         assert not written(schema, {"a": 1, "x": 1})
+
+
+def test_xgrammar_closes_the_objects_of_which_it_reads_the_properties() -> None:
+    free = {"type": "object", "required": ["a"]}
+    for schema in (A, {**A, "allOf": [MAY_B]}, free, {**free, "allOf": [{"$ref": "#/$defs/b"}], "$defs": {"b": MAY_B}}):
+        made = compiled(schema, extra_properties=False, engine="xgrammar")
+        assert accepts(made, OCTETS, '{"a":true}')
+        assert not accepts(made, OCTETS, '{"a":true,"x":1}')
+    open_ = compiled({**A, "additionalProperties": {"type": "integer"}}, extra_properties=False, engine="xgrammar")
+    assert accepts(open_, OCTETS, '{"a":true,"x":1}')
