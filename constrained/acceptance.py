@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .checks import Checker
 from .engines.registry import load
-from .schema_document import parse_json
+from .schema_document import escape, parse_json
 from .schema_normal import normalise
 from .schema_order import Order
 from .spec import Compiled, Constraint, ConstraintError
+from .validation import Validation
 
 if TYPE_CHECKING:
     from .vocabulary import Vocabulary
+
+MAX_MESSAGE = 300  # characters of what the validator says
 
 
 def accepts(compiled: Compiled, vocabulary: Vocabulary, text: str) -> bool:
@@ -38,9 +41,29 @@ def accepts_document(constraint: Constraint, compiled: Compiled, vocabulary: Voc
         document = parse_json(text, "the document")
     except ConstraintError:
         return False
-    schema = json.loads(constraint.body) if constraint.kind == "json_schema" else {}
-    texts = Order(normalise(schema, constraint.strict)).texts(document)
+    texts = Order(normalise(_schema(constraint), constraint.strict)).texts(document)
     return any(accepts(compiled, vocabulary, each) for each in dict.fromkeys(texts))
+
+
+def why_rejected(constraint: Constraint, text: str) -> str:
+    """Why no completion could be a text that `accepts_document` does not accept: a place in it, and what is wrong."""
+    if constraint.kind not in ("json_schema", "json_object"):
+        return f"the {constraint.kind} does not allow this text"
+    try:
+        document = parse_json(text, "it")
+    except ConstraintError as error:
+        return str(error)
+    normal = normalise(_schema(constraint), constraint.strict)
+    error = Validation(normal.schema, normal.draft).main_error(normal.schema, document)
+    if error is None:
+        bounds = f"strings of more than {constraint.max_string} characters, or numbers of very many digits"
+        return f"the schema allows it, but completions have bounds where a schema has none: {bounds}"
+    pointer = "".join(f"/{escape(str(part))}" for part in error.absolute_path)
+    return f"{pointer or '/'}: {error.message[:MAX_MESSAGE]}"
+
+
+def _schema(constraint: Constraint) -> Any:
+    return json.loads(constraint.body) if constraint.kind == "json_schema" else {"type": "object"}
 
 
 def _tokens(vocabulary: Vocabulary, text: str) -> list[int] | None:

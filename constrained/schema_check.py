@@ -15,6 +15,7 @@ from typing import Any
 
 from .check_places import checks_text
 from .schema_document import parse_json, refuse
+from .schema_empty import refuse_empty
 from .schema_lower import EFFORTS, Lowered, lower
 from .schema_lower_xgrammar import lower_for_xgrammar
 from .schema_normal import Normal, normalise, parts
@@ -49,6 +50,7 @@ def check_schema(constraint: Constraint, attempt: Callable[[str], str]) -> Check
     normal = normalise(parse_json(text, "the schema"), constraint.strict)
     _refuse_loops(normal)
     validation = Validation(normal.schema, normal.draft)
+    refuse_empty(normal, validation)
     complaint, tried = "", set()
     for lowered in _candidates(constraint, normal, validation):
         grammar = json.dumps(lowered.grammar, separators=(",", ":"), ensure_ascii=False)
@@ -98,10 +100,11 @@ def _with_false(part: Json, reference: str) -> Json:
 def _candidates(constraint: Constraint, normal: Normal, validation: Validation) -> Iterator[Lowered]:
     """Schemas for the engine, the one first that leaves least to checks."""
     if constraint.engine == "xgrammar":
-        yield lower_for_xgrammar(normal, validation)
+        yield lower_for_xgrammar(normal, validation, extras=constraint.extra_properties)
         return
-    for effort in EFFORTS:
-        yield lower(normal, validation, constraint.max_string, effort, extras=constraint.extra_properties)
+    for extras in (False, True) if not constraint.extra_properties else (True,):
+        for effort in EFFORTS:
+            yield lower(normal, validation, constraint.max_string, effort, extras=extras)
 
 
 def _first_line(complaint: str) -> str:

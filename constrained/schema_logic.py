@@ -25,16 +25,13 @@ class Logic:
         self._disjointness = disjointness
         self._branch = branch
 
-    def any_of(self, node: Schema) -> Json:
-        return {"anyOf": [self._branch(node, part) for part in node["anyOf"]]}
-
-    def one_of(self, view: Schema, node: Schema) -> tuple[Schema, bool]:
-        """A schema for the oneOf of `node`, and whether it says all of it."""
+    def one_of(self, view: Schema, node: Schema, branch: Callable[[Schema, Json], Json]) -> tuple[Schema, bool]:
+        """A schema for the oneOf of `node`, and whether it says all of it. branch: lowers one of its branches."""
         parts = [part for part in node["oneOf"] if part is not False]
         exclusive = self._one_presence(view, parts)
         if exclusive is not None:
             return exclusive, True
-        lowered = {"anyOf": [self._branch(node, part) for part in parts]} if parts else {"anyOf": [False]}
+        lowered = {"anyOf": [branch(node, part) for part in parts]} if parts else {"anyOf": [False]}
         context = {key: value for key, value in view.items() if key in ("type", "properties", "required")}
         few = len(parts) <= MAX_BRANCHES
         return lowered, few and self._all_disjoint(context, parts)

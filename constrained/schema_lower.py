@@ -13,7 +13,7 @@ from typing import Any
 from .patterns import to_engine, to_wide
 from .schema_disjoint import Disjointness
 from .schema_logic import Logic
-from .schema_names import evaluated_names, names_pattern
+from .schema_names import evaluated_names, named_properties, names_pattern
 from .schema_normal import TYPES, Normal, parts
 from .schema_scalars import lower_number, lower_string, pattern_fits
 from .schema_sharing import share_leaves
@@ -21,6 +21,7 @@ from .validation import Validation, matcher, matcher_of_wide
 
 Json = Any
 
+_CLOSED = "-closed"  # ends the names of definitions whose objects have the properties only that are named
 MAX_ITEMS = 1000  # a larger minItems or maxItems is checked, not counted by the engine
 _STRINGS = {"pattern", "format", "minLength", "maxLength"}
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
@@ -67,7 +68,7 @@ class Lowered:
 
 
 def lower(normal: Normal, validation: Validation, max_string: int, effort: Effort, *, extras: bool = True) -> Lowered:
-    """normal's patterns have been checked. extras: objects may have properties that the schema leaves open."""
+    """normal's patterns have been checked. extras: objects may have properties that the schema does not name."""
     return _Lowering(normal, validation, max_string, effort, extras).run()
 
 
@@ -79,6 +80,8 @@ class _Lowering:
         self._max_string = max_string
         self._effort = effort
         self._out = Lowered()
+        self._free = False  # whether a bounded value of any kind is referred to where nothing else is bounded
+        self._definitions: dict[str, bool] = {}  # those referred to: whether each is closed
         self._disjointness = Disjointness(normal, validation)
         self._merges, self._multiples = self._traits()
         self._logic = Logic(normal, self._disjointness, self._branch)
@@ -88,13 +91,15 @@ class _Lowering:
         if isinstance(schema, bool):
             self._out.grammar = self._any() if schema else False
         else:
-            grammar = self._lower({key: value for key, value in schema.items() if key != "$defs"}, schema)
-            definitions = {
-                name: part if isinstance(part, bool) else self._lower(part, part)
-                for name, part in schema.get("$defs", {}).items()
-            }
+            grammar = self._lower({key: value for key, value in schema.items() if key != "$defs"}, schema, True)
+            definitions: dict[str, Json] = {}
+            while missing := [name for name in self._definitions if name not in definitions]:
+                for name in missing:
+                    part = schema["$defs"][name.removesuffix(_CLOSED)]
+                    closed = self._definitions[name]
+                    definitions[name] = part if isinstance(part, bool) else self._lower(part, part, closed)
             self._out.grammar = {**grammar, "$defs": definitions} if isinstance(grammar, dict) else grammar
-        if self._bounding and isinstance(self._out.grammar, dict):
+        if isinstance(self._out.grammar, dict) and (self._bounding or self._free):
             self._out.grammar.setdefault("$defs", {})["any"] = self._any_value()
         if isinstance(self._out.grammar, dict):
             share_leaves(self._out.grammar)
@@ -125,25 +130,35 @@ class _Lowering:
 
     # --- one schema -------------------------------------------------------------------------------------------------
 
-    def _definite(self, owner: dict[str, Json], part: Json) -> Json:
-        """Lower a schema that applies to its value for certain."""
+    def _definite(self, owner: dict[str, Json], part: Json, whole: bool = True) -> Json:
+        """Lower a schema that applies to its value for certain. whole: as in `_lower`."""
         if isinstance(part, bool):
             return self._any() if part else False
         self._out.definite.setdefault(id(owner), []).append(part)
-        return self._lower(part, part)
+        return self._lower(part, part, whole)
 
-    def _branch(self, owner: dict[str, Json], part: Json) -> Json:
-        """Lower a schema that may or may not apply."""
+    def _branch(self, owner: dict[str, Json], part: Json, whole: bool = False) -> Json:
+        """Lower a schema that may or may not apply. whole: as in `_lower`."""
         if isinstance(part, bool):
             return part
         self._out.branches.setdefault(id(owner), []).append(part)
-        return self._lower(part, part)
+        return self._lower(part, part, whole)
+
+    def _reference(self, reference: str, whole: bool) -> str:
+        """What refers to the definition in the grammar: one may stand there twice, closed and open."""
+        closed = whole and not self._extras
+        name = reference.removeprefix("#/$defs/") + (_CLOSED if closed else "")
+        self._definitions[name] = closed
+        return f"#/$defs/{name}"
 
     def _leave(self, node: dict[str, Json], *keywords: str) -> None:
         self._out.left.setdefault(id(node), set()).update(keywords)
 
-    def _lower(self, view: dict[str, Json], node: dict[str, Json]) -> Json:
-        """view: the schema without what is handled elsewhere. node: the same as it stands in the normal form."""
+    def _lower(self, view: dict[str, Json], node: dict[str, Json], whole: bool) -> Json:
+        """view: the schema without what is handled elsewhere. node: the same as it stands in the normal form.
+
+        whole: no other schema applies to the same value, so that an object may be closed here.
+        """
         view = self._simple(view)
         if not view:
             return self._any()
@@ -153,6 +168,8 @@ class _Lowering:
         kinds = {named} if isinstance(named, str) else set(named)
         out: dict[str, Json] = {}
         extra: list[Json] = []
+        passed_on = whole and self._passes_on(view)
+        closing = whole and not passed_on and "object" in kinds and not self._extras
         if not self._effort.ref_siblings:
             view = self._alone(view, node)
         for keyword, value in view.items():
@@ -160,15 +177,15 @@ class _Lowering:
                 case "type":
                     out["type"] = value
                 case "$ref":
-                    out["$ref"] = value
+                    out["$ref"] = self._reference(value, passed_on)
                     self._out.definite.setdefault(id(node), []).append(self._normal.deref(view))
                 case "allOf":
-                    parts = [self._definite(node, part) for part in value]
+                    parts = [self._definite(node, part, passed_on) for part in value]
                     out.setdefault("allOf", []).extend(parts)
                 case "anyOf":
-                    out.update(self._logic.any_of(node))
+                    out["anyOf"] = [self._branch(node, part, passed_on) for part in value]
                 case "oneOf":
-                    self._one_of(view, node, out)
+                    self._one_of(view, node, out, passed_on)
                 case "properties" if "object" in kinds:
                     out["properties"] = {name: self._definite(node, part) for name, part in value.items()}
                 case "required" if "object" in kinds:
@@ -183,6 +200,7 @@ class _Lowering:
             self._numbers(view, node, out, kinds & {"integer", "number"} if "type" in view else set())
         extra += self._unevaluated(view, node)
         extra += self._logic.extra(view, node, lambda keyword: self._leave(node, keyword), self._effort.logic)
+        extra += self._closing(node, out) if closing else []
         if extra and "allOf" in out:  # what is added comes last, so that the schema's own order of properties stays
             return {"allOf": [out, *extra]}
         if extra:
@@ -218,8 +236,8 @@ class _Lowering:
             multiples |= "multipleOf" in view
         return merges, multiples
 
-    def _one_of(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json]) -> None:
-        lowered, whole = self._logic.one_of(view, node)
+    def _one_of(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json], passed_on: bool) -> None:
+        lowered, whole = self._logic.one_of(view, node, lambda owner, part: self._branch(owner, part, passed_on))
         if "anyOf" in view:
             out.setdefault("allOf", []).append(lowered)
         else:
@@ -255,6 +273,47 @@ class _Lowering:
         if found.left:
             self._leave(node, *found.left)
 
+    # --- objects without other properties than those that are named ---------------------------------------------------
+
+    def _passes_on(self, view: dict[str, Json]) -> bool:
+        """Whether a schema says nothing itself, so that objects are closed in what it refers to or in its branches.
+
+        Alternatives are closed one by one where only one of them can be meant; others add to each other.
+        """
+        if len(view) != 1:
+            return False
+        ((keyword, value),) = view.items()
+        if keyword == "anyOf":
+            return all(len(self._disjointness.types(part)) < len(self._disjointness.types(True)) for part in value)
+        return keyword in ("$ref", "oneOf") or (keyword == "allOf" and len(value) == 1)
+
+    def _closing(self, node: dict[str, Json], out: dict[str, Json]) -> list[Json]:
+        """Keep objects to the properties that are named, in `out` itself or by a schema to stand beside it."""
+        found = named_properties(self._normal, node)
+        may = self._effort.pattern_properties and self._effort.patterns
+        if found is None or not all(may and pattern_fits(pattern) for pattern in found.patterns):
+            return []
+        found_by_pattern = [matcher(pattern) for pattern in found.patterns]
+        free = {
+            name: self._free_value()
+            for name, described in found.names.items()
+            if not (described or any(finds(name) for finds in found_by_pattern))
+        }
+        if node.keys() & _MERGING:
+            closed = {"properties": {**dict.fromkeys(found.names, True), **free}, "additionalProperties": False}
+            patterns = {to_engine(pattern): True for pattern in found.patterns}
+            return [{**closed, "patternProperties": patterns} if patterns else closed]
+        if "additionalProperties" not in node:
+            out.update({"properties": {**out.get("properties", {}), **free}, "additionalProperties": False})
+        return []
+
+    def _free_value(self) -> Json:
+        """For a property that is named without a word about its value."""
+        if not (self._effort.bounds and self._max_string):
+            return True
+        self._free = True
+        return {"$ref": "#/$defs/any"}
+
     # --- objects and arrays -------------------------------------------------------------------------------------------
 
     def _objects(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json], *, only: bool) -> None:
@@ -265,8 +324,6 @@ class _Lowering:
                 out["additionalProperties"] = rest
             else:
                 self._leave(node, "additionalProperties")
-        elif only and self._effort.bounds and not (self._merges or self._extras) and _can_be_closed(view):
-            out["additionalProperties"] = False
         elif only and self._bounding and "patternProperties" not in view:
             out["additionalProperties"] = self._any()
         closed = view.get("additionalProperties") is False and "patternProperties" not in view
@@ -395,15 +452,3 @@ def _says_nothing(keyword: str, value: Json) -> bool:
         case "uniqueItems":
             return value is False
     return False
-
-
-_SAYS_MORE = {
-    *("patternProperties", "minProperties", "propertyNames", "unevaluatedProperties", "dependentRequired"),
-    *("dependentSchemas", "allOf", "anyOf", "oneOf", "not", "if", "$ref"),
-}
-
-
-def _can_be_closed(view: dict[str, Json]) -> bool:
-    """Whether an object needs no property but those that are named, as far as its own keywords say."""
-    names = view.get("properties", {}).keys()
-    return bool(names) and names >= set(view.get("required", [])) and not view.keys() & _SAYS_MORE

@@ -12,6 +12,7 @@ from typing import Any
 
 from .patterns import PatternError, to_engine
 from .schema_lower import MAX_ITEMS, Lowered, finite_values
+from .schema_names import named_properties
 from .schema_normal import Normal
 from .validation import Validation
 
@@ -29,13 +30,14 @@ _READ = {
 _MAX_LENGTH = 1000  # xgrammar unrolls counts
 
 
-def lower_for_xgrammar(normal: Normal, validation: Validation) -> Lowered:
+def lower_for_xgrammar(normal: Normal, validation: Validation, *, extras: bool = True) -> Lowered:
     """As `schema_lower.lower`, for the other engine."""
-    return _Lowering(normal, validation).run()
+    return _Lowering(normal, validation, extras).run()
 
 
 class _Lowering:
-    def __init__(self, normal: Normal, validation: Validation) -> None:
+    def __init__(self, normal: Normal, validation: Validation, extras: bool) -> None:
+        self._extras = extras
         self._normal = normal
         self._validation = validation
         self._out = Lowered()
@@ -120,15 +122,27 @@ class _Lowering:
             self._drop(read, node, "additionalProperties", "properties", "required")
             return
         properties = read.get("properties", {})
-        if set(read.get("required", [])) - properties.keys() or False in properties.values():
+        possible = False not in properties.values()
+        named = self._named(node) if possible else []
+        if set(read.get("required", [])) - {*properties, *named} or not possible:
             self._drop(read, node, "required", "properties")
-        elif properties:
-            read["properties"] = {name: self._definite(node, part) for name, part in properties.items()}
-        if read.get("additionalProperties", True) is not False:
+        elif properties or named:
+            lowered = {name: self._definite(node, part) for name, part in properties.items()}
+            read["properties"] = {**lowered, **{name: {} for name in named if name not in lowered}}
+        if named:
+            read["additionalProperties"] = False
+        elif read.get("additionalProperties", True) is not False:
             self._drop(read, node, "additionalProperties")
             if properties:
                 self._leave(node, {"properties"})  # a name that is declared may come as an additional one
             read["additionalProperties"] = True
+
+    def _named(self, node: dict[str, Json]) -> list[str]:
+        """The only names that an object may have where it is closed; no schema is ever merged into another here."""
+        if self._extras or "additionalProperties" in node:
+            return []
+        found = named_properties(self._normal, node)
+        return list(found.names) if found is not None and not found.patterns else []
 
 
 def _is_whole(pattern: str) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
-from .schema_normal import Normal
+from .schema_normal import MAX_PROPERTIES, Normal
 
 Json = Any
 
@@ -57,3 +58,50 @@ def evaluated_names(normal: Normal, part: dict[str, Json]) -> tuple[dict[str, Js
         todo += [(each[keyword], False) for keyword in ("if", "then", "else") if keyword in each]
         todo += [(inner, False) for inner in each.get("dependentSchemas", {}).values()]
     return None
+
+
+@dataclass
+class Named:
+    """The properties that a schema names. names: each with whether a schema describes its value. patterns: of names."""
+
+    names: dict[str, bool] = field(default_factory=dict)
+    patterns: dict[str, None] = field(default_factory=dict)
+
+
+def named_properties(normal: Normal, part: dict[str, Json]) -> Named | None:
+    """What `part`, and all that applies or may apply to the same object, names.
+
+    None where nothing is named, and where the schema itself says more of other names: then they are wanted.
+    """
+    found, least = Named(), 0
+    todo: list[Json] = [part]
+    seen: set[int] = set()
+    while todo:
+        each = todo.pop(0)
+        if not isinstance(each, dict) or id(each) in seen:
+            continue
+        seen.add(id(each))
+        others = [each[key] for key in ("additionalProperties", "unevaluatedProperties") if key in each]
+        if len(seen) > MAX_SCHEMAS or "propertyNames" in each or any(other is not False for other in others):
+            return None
+        least = max(least, each.get("minProperties", 0))
+        found.patterns.update(dict.fromkeys(each.get("patternProperties", {})))
+        found.names.update(dict.fromkeys(each.get("properties", {}), True))
+        for name in _without_schema(each):
+            found.names.setdefault(name, False)
+        todo += [normal.deref(each)] if "$ref" in each else []
+        todo += [inner for keyword in ("allOf", "anyOf", "oneOf") for inner in each.get(keyword, [])]
+        todo += [each[keyword] for keyword in ("if", "then", "else") if keyword in each]
+        todo += each.get("dependentSchemas", {}).values()
+    if not 0 < len(found.names) <= MAX_PROPERTIES or (least > len(found.names) and not found.patterns):
+        return None
+    return found
+
+
+def _without_schema(part: dict[str, Json]) -> list[str]:
+    """The names that a schema's own keywords give to properties without a word about their values."""
+    names = [*part.get("required", []), *part.get("dependentSchemas", {})]
+    for name, needed in part.get("dependentRequired", {}).items():
+        names += [name, *needed]
+    listed = [*part.get("enum", []), part.get("const")]
+    return names + [name for each in listed if isinstance(each, dict) for name in each]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .formats import is_known
+from .formats import FORMAT_CHECKS, FORMATS, is_known
+from .near_names import nearly
 from .patterns import PatternError, check_pattern
 from .schema_document import Document, Elsewhere, Json, Target, base_inside, escape, refuse
 from .spec import ConstraintError, Unenforced
@@ -31,6 +32,7 @@ _SCHEMA = {"additionalProperties", "not", "if", "then", "else", "contains", "pro
 _SCHEMA |= {"unevaluatedProperties"}
 _SCHEMAS = {"allOf", "anyOf", "oneOf", "prefixItems"}
 _SCHEMA_MAPS = {"properties", "dependentSchemas"}
+_CONSTRAINING = _COUNTS | _NUMBERS | _SCHEMA | _SCHEMAS | _SCHEMA_MAPS  # beside those of _MORE
 _DYNAMIC = "there are several anchors that it may lead to, by the way on which a validator came here"
 _NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 
@@ -136,9 +138,7 @@ class _Normaliser:
 
     def _ignored_siblings(self, schema: dict[str, Json], place: _Place) -> None:
         for keyword in schema:
-            if keyword != "$ref" and (
-                keyword in _COUNTS | _NUMBERS | _SCHEMA | _SCHEMAS | _SCHEMA_MAPS or keyword in _MORE
-            ):
+            if keyword != "$ref" and (keyword in _CONSTRAINING or keyword in _MORE):
                 reason = f"draft {place.draft} ignores what stands beside $ref"
                 self._normal.notes.append(Unenforced(keyword, place.at(keyword), reason))
 
@@ -149,11 +149,8 @@ class _Normaliser:
             self._note(keyword, place.at(keyword), "what a string contains is not looked at: an annotation")
             return
         handler = _MORE.get(keyword)
-        if handler is None and keyword not in _COUNTS | _NUMBERS | _SCHEMA | _SCHEMAS | _SCHEMA_MAPS:
-            if keyword not in self._unknown:
-                self._unknown.add(keyword)
-                reason = "JSON Schema has no such keyword: an annotation"
-                self._normal.notes.append(Unenforced(keyword, place.at(keyword), reason))
+        if handler is None and keyword not in _CONSTRAINING:
+            self._unknown_keyword(keyword, place)
             return
         if handler is not None:
             if handler(self, value, schema, out, place) is not False:
@@ -170,6 +167,17 @@ class _Normaliser:
             out[keyword] = self._schemas(keyword, value, place)
         else:
             out[keyword] = self._schema_map(keyword, value, place)
+
+    def _unknown_keyword(self, keyword: str, place: _Place) -> None:
+        """An annotation, unless it looks as if something else was meant."""
+        if keyword in self._unknown:
+            return
+        meant = nearly(keyword, _CONSTRAINING | _MORE.keys())
+        if meant is not None:
+            self._drop(keyword, place.at(keyword), f"JSON Schema has no such keyword; did you mean {meant!r}?")
+        else:
+            self._note(keyword, place.at(keyword), "JSON Schema has no such keyword: an annotation")
+        self._unknown.add(keyword)
 
     def _drop(self, keyword: str, pointer: str, reason: str) -> Literal[False]:
         """A keyword that nothing can enforce."""
@@ -348,6 +356,10 @@ class _Normaliser:
         if not isinstance(value, str):
             refuse("format", place.at("format"), f"it must be a text, not {_kind(value)}")
         if not is_known(value):
+            meant = nearly(value, FORMATS.keys() | FORMAT_CHECKS.keys())
+            if meant is not None:
+                reason = f"the standard has no format {value[:100]!r}; did you mean {meant!r}?"
+                return self._drop("format", place.at("format"), reason)
             return self._note("format", place.at("format"), f"the standard has no format {value!r}: an annotation")
         out["format"] = value
         return None

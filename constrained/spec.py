@@ -21,7 +21,8 @@ class Constraint(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     max_string: the longest JSON string, in characters, where the schema itself bounds neither length nor pattern nor
     format; 0 means no bound.
     extra_properties: False keeps a completion to the properties that a schema names, where it names some and leaves
-    others open: a small model goes on inventing them until its tokens are used up.
+    others open: a small model goes on inventing them until its tokens are used up. An object's names are those of all
+    schemas that apply or may apply to it, but alternatives that are whole objects have their own only.
     engine: "auto" picks one that enforces everything; a named one is used or the constraint is refused.
     """
 

@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from jsonschema import Draft4Validator, Draft202012Validator, FormatChecker, ValidationError
+from jsonschema.exceptions import best_match
 from jsonschema.validators import extend
 
 from .formats import FORMAT_CHECKS, FORMAT_LENGTHS, FORMATS
@@ -28,9 +29,18 @@ class Validation:
 
     def error(self, part: Json, value: Json) -> ValidationError | None:
         """The first thing wrong with `value` as an instance of `part`, a part of the schema."""
+        return self._found(part, value, lambda errors: next(errors, None))
+
+    def main_error(self, part: Json, value: Json) -> ValidationError | None:
+        """The thing wrong that says most: of alternatives, one that nearly holds."""
+        return self._found(part, value, best_match)
+
+    def _found(
+        self, part: Json, value: Json, choose: Callable[[Iterator[ValidationError]], ValidationError | None]
+    ) -> ValidationError | None:
         self._work.references = 0
         try:
-            return next(self._validator.descend(value, part), None)
+            return choose(self._validator.descend(value, part))
         except _TooMuchWork:
             return ValidationError("it takes too much work to be checked", validator="$ref")
         except RecursionError:

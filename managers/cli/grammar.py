@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from ...constrained.acceptance import accepts_document
+from ...constrained.acceptance import accepts_document, why_rejected
 from ...constrained.compiler import compile_constraint
 from ...constrained.spec import Compiled, Constraint, ConstraintError, Kind, Unenforced
 from ...runtime.text.tokenizer import load_tokenizer
@@ -18,14 +20,27 @@ from ..errors import InvalidRequest
 from ..vocabulary import vocabulary_of
 
 REFUSED = 2
+UNREADABLE = 1
 _KINDS: dict[str, Kind] = {"schema": "json_schema", "regex": "regex", "ebnf": "ebnf"}
 _SUFFIXES = {".json": "schema", ".regex": "regex", ".txt": "regex", ".ebnf": "ebnf", ".gbnf": "ebnf"}
 
 
+@dataclass(frozen=True)
+class _Document:
+    """One text to judge. name: of its file. line: in a file of several."""
+
+    name: str
+    text: str
+    line: int | None = None
+
+
 def grammar(arguments: argparse.Namespace) -> int:
-    """Print what the constraint does. Raises InvalidRequest for files that cannot be read as what they should be."""
+    """Print what the constraint does; the exit status.
+
+    Raises InvalidRequest where the constraint's file cannot be read as what it should be. Of documents that cannot be
+    read, standard error says so, and the status.
+    """
     constraint = _constraint(arguments)
-    documents = [each for path in arguments.documents for each in _documents(Path(path), constraint.kind)]
     vocabulary = vocabulary_of(load_tokenizer(hub.resolve(arguments.model)))
     compile_constraint(msgspec.structs.replace(constraint, kind="json_object", body=""), vocabulary)  # to be warm
     show = _as_json if arguments.json else _as_text
@@ -37,10 +52,18 @@ def grammar(arguments: argparse.Namespace) -> int:
         print(show(None, refused, _ms_since(began)), flush=True)
         return REFUSED
     print(show(compiled, [], _ms_since(began)), flush=True)
-    for index, document in enumerate(documents):
-        accepted = accepts_document(constraint, compiled, vocabulary, document)
-        print(_verdict(index, accepted, as_json=arguments.json), flush=True)
-    return 0
+    status = index = 0
+    for path in arguments.documents:
+        try:
+            for document in _documents(Path(path), constraint.kind):
+                accepted = accepts_document(constraint, compiled, vocabulary, document.text)
+                why = "" if accepted else why_rejected(constraint, document.text)
+                print(_verdict(index, document, why, as_json=arguments.json), flush=True)
+                index += 1
+        except InvalidRequest as error:
+            print(f"{error}", file=sys.stderr, flush=True)
+            status = UNREADABLE
+    return status
 
 
 def _constraint(arguments: argparse.Namespace) -> Constraint:
@@ -66,16 +89,17 @@ def _kind_of(body: str) -> str | None:
         return None
 
 
-def _documents(path: Path, kind: Kind) -> Iterator[str]:
-    """The texts in a file."""
+def _documents(path: Path, kind: Kind) -> Iterator[_Document]:
+    """The texts in a file. Raises InvalidRequest where it, or the next one in it, cannot be read."""
     text = _read(path)
     if path.suffix != ".jsonl":
-        yield text.removesuffix("\n") if kind in ("regex", "ebnf") else text.strip()
+        yield _Document(path.name, text.removesuffix("\n") if kind in ("regex", "ebnf") else text.strip())
         return
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        yield _string(line, path, number) if kind in ("regex", "ebnf") else line.strip()
+        text = _string(line, path, number) if kind in ("regex", "ebnf") else line.strip()
+        yield _Document(path.name, text, number)
 
 
 def _string(line: str, path: Path, number: int) -> str:
@@ -106,6 +130,7 @@ def _as_json(compiled: Compiled | None, refused: list[Unenforced], compile_ms: f
         "compile_ms": compile_ms,
         "relaxed": [_named(each) for each in compiled.relaxed] if compiled else [],
         "checked": bool(compiled and compiled.checks),
+        "warning": _warning(compiled) if compiled else "",
     }
     return msgspec.json.encode(said).decode()
 
@@ -123,6 +148,7 @@ def _as_text(compiled: Compiled | None, refused: list[Unenforced], compile_ms: f
     if compiled.enforced:
         lines.append(f"enforced: {', '.join(compiled.enforced)}")
     lines += [f"not enforced: {_sentence(each)}" for each in compiled.relaxed]
+    lines += [f"warning: {_warning(compiled)}"] if _warning(compiled) else []
     return "\n".join(lines)
 
 
@@ -131,7 +157,19 @@ def _sentence(each: Unenforced) -> str:
     return where + each.reason
 
 
-def _verdict(index: int, accepted: bool, *, as_json: bool) -> str:
+def _warning(compiled: Compiled) -> str:
+    """What to say of a schema none of whose keywords JSON Schema knows: somebody may have passed a document."""
+    if compiled.enforced or not compiled.relaxed:
+        return ""
+    names = ", ".join(each.keyword for each in compiled.relaxed)[:200]
+    return f"the schema constrains nothing, any JSON value satisfies it: no keyword in it is enforced ({names} are not)"
+
+
+def _verdict(index: int, document: _Document, why: str, *, as_json: bool) -> str:
+    """why: it is rejected; "" where it is accepted."""
     if as_json:
-        return msgspec.json.encode({"document": index, "accepted": accepted}).decode()
-    return f"document {index}: {'accepted' if accepted else 'rejected'}"
+        said = {"document": index, "accepted": not why, "file": document.name}
+        said |= {"line": document.line} if document.line is not None else {}
+        return msgspec.json.encode(said | ({"reason": why} if why else {})).decode()
+    place = document.name if document.line is None else f"{document.name}, line {document.line}"
+    return f"{place}: rejected: {why}" if why else f"{place}: accepted"

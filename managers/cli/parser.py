@@ -37,7 +37,10 @@ text (without the newline at its end), and a .jsonl file has a JSON string on ev
 and ordered freely: they are looked at as a completion would write them, compact and with the properties in the
 schema's order.
 
-The exit status is 2 where the constraint is refused, and 0 otherwise, whatever documents are rejected.
+Of a document that is rejected it says why, and where in it.
+
+The exit status is 2 where the constraint is refused, 1 where a document could not be read, and 0 otherwise, whatever
+documents are rejected.
 """
 
 
@@ -134,7 +137,9 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _add_grammar(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(commands, "grammar", "say what a schema, regex or EBNF grammar would do to documents", _GRAMMAR)
     parser.add_argument("file", metavar="FILE", help="the constraint")
-    parser.add_argument("documents", metavar="DOCUMENT", nargs="*", help="what to accept or reject")
+    parser.add_argument(
+        "documents", metavar="DOCUMENT", nargs="*", default=[], help="what to accept or reject; may be left out"
+    )
     kinds = parser.add_mutually_exclusive_group()
     for kind, what in (("schema", "a JSON schema"), ("regex", "a regular expression"), ("ebnf", "a GBNF grammar")):
         kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, help=f"FILE is {what}")

@@ -7,6 +7,7 @@ from typing import Any
 from ..errors import InvalidRequest
 
 FIELD = "response_format"
+_SHAPE = '{"type": "json_schema", "json_schema": {"name": "answer", "schema": {…}}}'
 _ALLOWED = (
     '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {"name": …, "schema": …}}'
 )
@@ -24,21 +25,24 @@ def constraint_fields(response_format: dict[str, Any] | None) -> dict[str, Any]:
     if kind not in ("text", "json_object", "json_schema"):
         raise InvalidRequest(f"{FIELD}.type is {kind!r}; allowed is {_ALLOWED}.", f"{FIELD}.type")
     allowed = {"type", "json_schema"} if kind == "json_schema" else {"type"}
+    if kind == "json_schema" and not isinstance(response_format.get("json_schema"), dict):
+        place = f"{FIELD}.json_schema"
+        raise InvalidRequest(f"{place} must be an object with the schema in it: {_SHAPE}.", place)
     _refuse_unknown(response_format, allowed, FIELD)
     if kind == "text":
         return {}
-    return {"json_object": True} if kind == "json_object" else _schema_fields(response_format.get("json_schema"))
+    return {"json_object": True} if kind == "json_object" else _schema_fields(response_format["json_schema"])
 
 
-def _schema_fields(named: Any) -> dict[str, Any]:
+def _schema_fields(named: dict[str, Any]) -> dict[str, Any]:
     place = f"{FIELD}.json_schema"
-    if not isinstance(named, dict):
-        raise InvalidRequest(f"{place} must be an object with a schema.", place)
+    if "schema" not in named:
+        raise InvalidRequest(f"{place}.schema is missing; the right shape is {_SHAPE}.", f"{place}.schema")
     _refuse_unknown(named, {"name", "description", "schema", "strict"}, place)
     for key in ("name", "description"):
         if not isinstance(named.get(key, ""), str | None):
             raise InvalidRequest(f"{place}.{key} must be text.", f"{place}.{key}")
-    schema, strict = named.get("schema"), named.get("strict")
+    schema, strict = named["schema"], named.get("strict")
     if not isinstance(schema, dict | bool):
         raise InvalidRequest(f"{place}.schema must be a JSON Schema: an object, true or false.", f"{place}.schema")
     if not isinstance(strict, bool | None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -314,6 +315,39 @@ def test_annotations_are_reported_and_not_refused() -> None:
         ("nullable", "/properties/b/nullable"),
     ]
     assert "format" not in made.enforced
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer", "meant"),
+    [
+        ({"type": "integer", "minimun": 9}, "/minimun", "minimum"),
+        ({"type": "object", "propertes": {}}, "/propertes", "properties"),
+        (closed(a=typed("string", max_length=9)), "/properties/a/max_length", "maxLength"),
+        ({"items": {"ref": "#"}}, "/items/ref", "$ref"),
+        ({"anyof": [{"type": "null"}]}, "/anyof", "anyOf"),
+        (typed("string", format="datetime"), "/format", "date-time"),
+        (closed(a=typed("string", format="emial")), "/properties/a/format", "email"),
+    ],
+)
+def test_what_is_nearly_a_keyword_or_format_is_refused(schema: Any, pointer: str, meant: str) -> None:
+    with pytest.raises(ConstraintError, match=f"at {pointer}: .*; did you mean '{re.escape(meant)}'\\?") as error:
+        compiled(schema)
+    assert error.value.refused[0].pointer == pointer
+    made = compiled(schema, strict=False)
+    assert [each.pointer for each in made.relaxed] == [pointer]
+    assert f"did you mean {meant!r}?" in made.relaxed[0].reason
+
+
+@pytest.mark.parametrize(
+    "name", ["x-minimum", "$minimum", "_format", "example", "enumNames", "note", "nullable", "xml"]
+)
+def test_annotations_are_not_taken_for_misspelt_keywords(name: str) -> None:
+    assert [each.keyword for each in compiled({"type": "string", name: "x"}).relaxed] == [name]
+
+
+@pytest.mark.parametrize("name", ["uuid4", "int32", "url", "binary", "ipv4network", "date-range", "x-date"])
+def test_other_formats_are_not_taken_for_misspelt_ones(name: str) -> None:
+    assert [each.keyword for each in compiled({"type": "string", "format": name}).relaxed] == ["format"]
 
 
 def test_xgrammar_alone_drops_lengths_beside_a_pattern() -> None:

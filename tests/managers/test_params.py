@@ -146,6 +146,11 @@ def test_an_unknown_field_is_named_together_with_the_one_that_was_meant_or_all()
     error = refused(submit, max_tokns=3)
     assert error.field == "max_tokns"
     assert str(error) == "Unknown field 'max_tokns'; did you mean 'max_tokens'?"
+    for field, meant in (("guided_json", "json_schema"), ("guided_choice", "choice"), ("text", "prompt")):
+        assert str(refused(submit, **{field: "x"})) == f"Unknown field {field!r}; here it is {meant!r}."
+    error = refused(submit, sampling_params={"json_schema": "{}"})
+    assert str(error).startswith("Unknown field 'sampling_params'; what it holds stands in the request itself, beside")
+    assert "'prompt': max_tokens, temperature, json_schema" in str(error)
     error = refused(submit, zzz=3)
     assert str(error).startswith("Unknown field 'zzz'. Allowed are: add_generation_prompt, ")
 

@@ -46,13 +46,20 @@ def write(tmp_path: Path, smollm2_path: Path):
 
 def test_lines_of_json(write, capsys) -> None:
     documents = '{"tags":[1,2],"hex":"ab1"}\n\n{"hex":"a"}\n{"hex":"ab","tags":[1,1.0]}\n{"hex"\n'
+    reasons = ["/hex: 'a' is too short", "/tags: [1, 1.0] has non-unique elements", "it is not JSON: Expecting ':' "]
     assert main(["grammar", "--json", write("s.json", SCHEMA), write("d.jsonl", documents)]) == 0
     first, *rest = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"engine", "enforced", "refused", "compile_ms"} <= first.keys()
     assert (first["engine"], first["enforced"], first["refused"]) == ("llguidance", ENFORCED, [])
     assert 0 < first["compile_ms"] < 5000
     assert [each["pointer"] for each in first["relaxed"]] == ["/properties/slug/format"]
-    assert rest == [{"document": i, "accepted": accepted} for i, accepted in enumerate([True, False, False, False])]
+    assert rest[0] == {"document": 0, "accepted": True, "file": "d.jsonl", "line": 1}
+    assert [(each["document"], each["accepted"], each["line"]) for each in rest[1:]] == [
+        (1, False, 3),
+        (2, False, 4),
+        (3, False, 5),
+    ]
+    assert all(each["reason"].startswith(reason) for each, reason in zip(rest[1:], reasons, strict=True))
 
 
 def test_text_for_people(write, capsys) -> None:
@@ -62,7 +69,44 @@ def test_text_for_people(write, capsys) -> None:
     assert out.startswith("engine: llguidance, together with checks of values as they close\ncompiled in ")
     assert f"enforced: {', '.join(ENFORCED)}\n" in out
     assert "not enforced: format at /properties/slug/format: the standard has no format 'slug': an annotation\n" in out
-    assert out.endswith("document 0: accepted\ndocument 1: rejected\n")
+    assert out.endswith("a.json: accepted\nb.json: rejected: /: [] is not of type 'object'\n")
+
+
+def test_why_a_document_is_rejected(write, capsys) -> None:
+    properties = {"a": {"maximum": 5}, "b/c": {"anyOf": [{"type": "null"}, {"items": {"minLength": 2}}]}}
+    schema = {"properties": {**properties, "d": {"type": "string"}}}
+    files = {"a.json": {"a": 9}, "b.json": {"b/c": ["xx", "y"]}, "c.json": "{'a': 1}", "d.json": {"d": "x" * 1025}}
+    assert main(["grammar", write("s.json", schema), *(write(*each) for each in files.items())]) == 0
+    a, b, c, d = capsys.readouterr().out.splitlines()[-4:]
+    assert a == "a.json: rejected: /a: 9 is greater than the maximum of 5"
+    assert b == "b.json: rejected: /b~1c/1: 'y' is too short"
+    assert c.startswith("c.json: rejected: it is not JSON: Expecting property name")
+    assert d.startswith("d.json: rejected: the schema allows it, but completions have bounds")
+
+
+def test_a_document_that_is_missing_is_said_and_the_others_are_judged(write, tmp_path: Path, capsys) -> None:
+    missing = str(tmp_path / "none.json")
+    assert main(["grammar", write("s.json", SCHEMA), missing, write("b.json", {"hex": "00"})]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.endswith("\nb.json: accepted\n")
+    assert "none.json cannot be read: No such file" in printed.err
+
+
+def test_documents_may_be_left_out(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["grammar"])
+    printed = capsys.readouterr().err
+    assert "FILE [DOCUMENT ...]" in printed
+    assert printed.endswith("the following arguments are required: FILE\n")
+
+
+def test_a_document_that_is_given_as_the_schema_is_noticed(write, capsys) -> None:
+    path = write("s.json", {"film": "Alien", "stars": 5})
+    assert main(["grammar", path]) == 0
+    warning = "the schema constrains nothing, any JSON value satisfies it: no keyword in it is enforced (film, stars"
+    assert f"warning: {warning}" in capsys.readouterr().out
+    assert main(["grammar", "--json", path]) == 0
+    assert json.loads(capsys.readouterr().out)["warning"].startswith(warning)
 
 
 def test_a_refused_schema_ends_with_2_and_its_reasons(write, capsys) -> None:
@@ -107,18 +151,19 @@ def test_kinds_of_constraints(name, options, body, documents, expected, write, c
 
 def test_a_text_that_is_one_document(write, capsys) -> None:
     assert main(["grammar", write("r.txt", "a b"), write("d.txt", "a b\n"), write("e.txt", "a b\n\n")]) == 0
-    assert capsys.readouterr().out.endswith("document 0: accepted\ndocument 1: rejected\n")
+    out = capsys.readouterr().out
+    assert out.endswith("d.txt: accepted\ne.txt: rejected: the regex does not allow this text\n")
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "documents", "reason"),
+    ("name", "body", "documents", "reason", "status"),
     [
-        ("s.yaml", "a: 1", "", "could be anything: say --schema, --regex or --ebnf"),
-        ("r.txt", "a", "a\n", "d.jsonl, line 1: a JSON string is expected here"),
+        ("s.yaml", "a: 1", "", "could be anything: say --schema, --regex or --ebnf", 2),
+        ("r.txt", "a", "a\n", "d.jsonl, line 1: a JSON string is expected here", 1),
     ],
 )
-def test_files_that_make_no_sense(name, body, documents, reason, write, capsys) -> None:
-    assert main(["grammar", write(name, body), write("d.jsonl", documents)]) == 2
+def test_files_that_make_no_sense(name, body, documents, reason, status, write, capsys) -> None:
+    assert main(["grammar", write(name, body), write("d.jsonl", documents)]) == status
     assert reason in capsys.readouterr().err
 
 

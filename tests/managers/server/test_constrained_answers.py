@@ -93,6 +93,17 @@ async def test_a_refused_schema_is_named_as_the_client_sent_it(client, front):
         assert answer["error"]["message"] == f"{param}: not at /a."
 
 
+@pytest.mark.parametrize(
+    "given", [{"type": "json_schema", "schema": {}}, {"type": "json_schema", "json_schema": {"type": "object"}}]
+)
+async def test_a_schema_without_its_wrapper_is_shown_the_right_shape(client, given):
+    status, answer = await client.post("/v1/chat/completions", {"messages": USER, "response_format": given})
+    assert status == 400
+    shape = '{"type": "json_schema", "json_schema": {"name": "answer", "schema": {…}}}'
+    assert answer["error"]["message"].endswith(f"{shape}.")
+    assert "response_format.json_schema" in answer["error"]["message"]
+
+
 def effortful(submit: Submit) -> list[Any]:
     """Two samples; the constraint was relaxed."""
     return [

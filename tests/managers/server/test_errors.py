@@ -150,6 +150,11 @@ async def test_numbers_that_json_does_not_have_are_refused_by_field(client, valu
         (CHAT, {"messages": USER, "response_format": {}}, "response_format.type"),
         (CHAT, {"messages": USER, "response_format": {"type": "json_object", "schema": {}}}, "response_format"),
         (CHAT, {"messages": USER, "response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (
+            CHAT,
+            {"messages": USER, "response_format": {"type": "json_schema", "schema": {}}},
+            "response_format.json_schema",
+        ),
         (CHAT, {"messages": USER, "response_format": named_schema(schema="{}")}, "response_format.json_schema.schema"),
         (
             CHAT,
