@@ -93,7 +93,7 @@ def gen(
         raise ProgramMisuse(f"{' and '.join(forms)} exclude each other; give one.")
     if given.pop("dtype", None) is not None:
         given["regex"], stops = pattern_of(dtype)
-        given["stop"] = (*stops, *stop_texts(stop or ())) or None
+        given["stop"] = (*stops, *(() if stop is None else stop_texts(stop))) or None
     if json_schema is not None:
         given["json_schema"] = schema_of(json_schema)
     return Gen(name, gen_options(**given))

@@ -10,7 +10,7 @@ all are scored as prompt and choice in one, without a prompt.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -118,7 +118,9 @@ METHODS: dict[str, Callable[[Sequence[Scored]], Decision]] = {
 
 def check_choices(choices: Sequence[str], method: str) -> tuple[str, ...]:
     """The choices, if there is something to choose from. Raises ProgramMisuse."""
-    if isinstance(choices, str) or not all(isinstance(each, str) for each in choices):
+    is_list = isinstance(choices, Iterable) and not isinstance(choices, str)
+    choices = tuple(choices) if is_list else ()
+    if not is_list or not all(isinstance(each, str) for each in choices):
         raise ProgramMisuse("choices must be a list of texts.")
     if not choices:
         raise ProgramMisuse("choices is empty; select needs at least one.")
@@ -129,7 +131,7 @@ def check_choices(choices: Sequence[str], method: str) -> tuple[str, ...]:
         raise ProgramMisuse(f"choices holds {twice!r} twice.")
     if method not in METHODS:
         raise ProgramMisuse(f"choices_method must be one of {', '.join(METHODS)}; not {method!r}.")
-    return tuple(choices)
+    return choices
 
 
 def _best(scores: list[float]) -> Decision:

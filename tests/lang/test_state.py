@@ -204,6 +204,9 @@ def test_a_branch_keeps_its_role(scripted: Any) -> None:
         (lambda: sgl.select("x", []), "choices is empty"),
         (lambda: sgl.select("x", ["a", ""]), "choices holds an empty text"),
         (lambda: sgl.select("x", ["a", "b", "a"]), "choices holds 'a' twice"),
+        (lambda: sgl.select("x", 5), "choices must be a list of texts"),  # type: ignore
+        (lambda: sgl.gen("x", choices=5), "choices must be a list of texts"),  # type: ignore
+        (lambda: sgl.gen("x", stop=0, dtype=int), "stop must be a text or a list of texts"),  # type: ignore
         (lambda: sgl.select("x", "abc"), "choices must be a list of texts"),
         (lambda: sgl.select("x", ["a"], choices_method="best"), "choices_method must be one of"),  # type: ignore
         (lambda: sgl.select("x", ["a"], temperature=0.7), "temperature must be 0"),
