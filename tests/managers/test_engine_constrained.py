@@ -138,15 +138,21 @@ def test_tools_are_called_whole_and_in_pieces(engine: Engine) -> None:
 
 
 def test_an_idle_worker_loads_what_the_first_grammar_needs(smollm2_path: Path) -> None:
+    others = workers()
     with Engine(smollm2_path, kv_tokens=1024, max_context=512, threads=1) as engine:
         assert engine.generate("x", max_tokens=1).finish_reason == "length"
-        [worker] = [each for each in psutil.Process().children() if "sapwood.managers.worker" in each.cmdline()]
+        [worker] = workers() - others
         assert not has_loaded(worker, "llguidance"), "it would compete with the first requests"
         deadline = time.monotonic() + 30
         while not has_loaded(worker, "llguidance"):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert engine.generate("x", regex="a{3}", max_tokens=5).text == "aaa"
+
+
+def workers() -> set[psutil.Process]:
+    """Of all engines of this process."""
+    return {each for each in psutil.Process().children() if "sapwood.managers.worker" in each.cmdline()}
 
 
 def has_loaded(process: psutil.Process, library: str) -> bool:
