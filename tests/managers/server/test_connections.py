@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def talk(client) -> Talk:
     return talk
 
 
-def error_of(answer: bytes, status: int) -> dict[str, str | None]:
+def error_of(answer: bytes, status: int) -> dict[str, Any]:
     """The JSON error of an answer that is the connection's last."""
     head, _, body = answer.removesuffix(b"<closed>").partition(b"\r\n\r\n")
     assert answer.endswith(b"<closed>"), answer
