@@ -48,22 +48,23 @@ def test_another_arithmetic_is_torchs(tiny_llama: Path) -> None:
         loaded(tiny_llama, dtype="bfloat16", attention_backend="cpu")
 
 
+SIZES: dict[str, Any] = {  # of random models
+    "vocab_size": 97,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+
+
 @pytest.fixture
 def windowed(tmp_path: Path) -> Path:
     """A random Mistral whose layers have a window of 20 tokens."""
     from transformers import MistralConfig, MistralForCausalLM
 
-    config = MistralConfig(
-        vocab_size=97,
-        hidden_size=64,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        sliding_window=20,
-        max_position_embeddings=512,
-    )
-    MistralForCausalLM(config).save_pretrained(tmp_path)
+    MistralForCausalLM(MistralConfig(**SIZES, sliding_window=20)).save_pretrained(tmp_path)
     return tmp_path
 
 
@@ -83,17 +84,7 @@ def test_a_window_that_holds_every_sequence_is_nothing_to_the_kernels(windowed: 
 def test_what_else_the_kernels_lack_is_torchs_too(tmp_path: Path) -> None:
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
-    config = Gemma2Config(
-        vocab_size=97,
-        hidden_size=64,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=512,
-    )
-    Gemma2ForCausalLM(config).save_pretrained(tmp_path)
+    Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=16)).save_pretrained(tmp_path)
     executor = loaded(tmp_path)
     assert executor.runner.backend == "torch"
     assert "MLPs gated by gelu_tanh, which this model (gemma2) needs" in executor.note
@@ -102,17 +93,7 @@ def test_what_else_the_kernels_lack_is_torchs_too(tmp_path: Path) -> None:
 def test_a_part_that_the_kernels_have_no_place_for_is_not_left_out(tmp_path: Path) -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    config = Qwen3Config(
-        vocab_size=97,
-        hidden_size=64,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=512,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(tmp_path)
+    Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16)).save_pretrained(tmp_path)
     executor = loaded(tmp_path)
     assert executor.runner.backend == "torch"
     assert "the kernels have no place for k_norm, which qwen3 models have" in executor.note
