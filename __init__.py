@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from .lang.backends.endpoint import RuntimeEndpoint as RuntimeEndpoint
     from .lang.backends.openai import OpenAI as OpenAI
     from .lang.branches import ForkGroup as ForkGroup
-    from .lang.choices import greedy_token_selection as greedy_token_selection
-    from .lang.choices import token_length_normalized as token_length_normalized
-    from .lang.choices import total_likelihood as total_likelihood
-    from .lang.choices import unconditional_likelihood_normalized as unconditional_likelihood_normalized
     from .lang.defaults import flush_cache as flush_cache
     from .lang.defaults import set_default_backend as set_default_backend
     from .lang.errors import ProgramCancelled as ProgramCancelled
@@ -40,7 +36,11 @@ if TYPE_CHECKING:
     from .lang.program import Program as Program
     from .lang.runtime import Runtime as Runtime
     from .lang.state import ProgramState as ProgramState
-    from .managers.engine import Engine as Engine
+    from .lang.words.choices import greedy_token_selection as greedy_token_selection
+    from .lang.words.choices import token_length_normalized as token_length_normalized
+    from .lang.words.choices import total_likelihood as total_likelihood
+    from .lang.words.choices import unconditional_likelihood_normalized as unconditional_likelihood_normalized
+    from .managers.front.engine import Engine as Engine
 
 __version__ = "0.1.0"
 
@@ -51,7 +51,7 @@ _HOMES = {
     ".lang.backends.base": "Backend",
     ".lang.backends.endpoint": "RuntimeEndpoint",
     ".lang.backends.openai": "OpenAI",
-    ".lang.choices": "greedy_token_selection token_length_normalized total_likelihood"
+    ".lang.words.choices": "greedy_token_selection token_length_normalized total_likelihood"
     " unconditional_likelihood_normalized",
     ".lang.defaults": "flush_cache set_default_backend",
     ".lang.errors": "ProgramCancelled ProgramError ProgramMisuse Unsupported",
@@ -59,7 +59,7 @@ _HOMES = {
     ".lang.runtime": "Runtime",
     ".lang.branches": "ForkGroup",
     ".lang.state": "ProgramState",
-    ".managers.engine": "Engine",
+    ".managers.front.engine": "Engine",
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 __all__ = ["__version__", *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]

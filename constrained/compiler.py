@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from . import xgrammar_compiler
-from .ebnf import check_ebnf, ebnf_to_lark
-from .lark import json_grammar, lark_grammar, literal, regex_terminal, whole_pattern
-from .schema_check import Checked, check_schema
-from .schema_document import MAX_BYTES, parse_json
+from .engines import xgrammar_compiler
+from .grammar.ebnf import check_ebnf, ebnf_to_lark
+from .grammar.lark import json_grammar, lark_grammar, literal, regex_terminal, whole_pattern
+from .grammar.structural_tag_grammar import compile_structural_tag
+from .schema.check import Checked, check_schema
+from .schema.document import MAX_BYTES, parse_json
 from .spec import Compiled, Constraint, ConstraintError, EngineName
-from .structural_tag_grammar import compile_structural_tag
 
 if TYPE_CHECKING:
     from .vocabulary import Vocabulary

@@ -15,7 +15,7 @@ class Constraint(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
 
     kind and body: "json_schema": a JSON Schema as JSON text. "json_object": body is "". "regex": a pattern that the
     whole completion must match. "ebnf": a grammar in GBNF style, its start rule named `root`. "choice": a JSON list of
-    texts. "structural_tag": JSON, see `constrained.structural_tag`.
+    texts. "structural_tag": JSON, see `constrained.grammar.structural_tag`.
     strict: False lets keywords that cannot be enforced be relaxed; they are then reported, never dropped in silence.
     max_whitespace: how many whitespace characters JSON may have between two of its tokens; 0 is compact JSON.
     max_string: the longest JSON string, in characters, where the schema itself bounds neither length nor pattern nor

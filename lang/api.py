@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from .choices import ChoicesMethod, check_choices, token_length_normalized
 from .errors import ProgramMisuse
 from .ir import Concat, Content, Gen, RoleBegin, RoleEnd, Select, SeparateReasoning, flatten
-from .naming import naming
-from .options import gen_options, stop_texts
 from .program import Program
-from .reasoning import tags_of
-from .roles import in_role
-from .schema import pattern_of, schema_of
 from .state import ProgramState
-from .trace import Trace
+from .tracing.trace import Trace
+from .words.choices import ChoicesMethod, check_choices, token_length_normalized
+from .words.naming import naming
+from .words.options import gen_options, stop_texts
+from .words.reasoning import tags_of
+from .words.roles import in_role
+from .words.schema import pattern_of, schema_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,7 +64,7 @@ def gen(
     """Let the model go on from here; what it says is the value of the variable `name`.
 
     Arguments that are not given are as the run says (`Program.run`), and otherwise the backend's own defaults. They
-    are explained at `managers.params.GenerateRequest`; these are not there:
+    are explained at `managers.front.params.GenerateRequest`; these are not there:
 
     n: more than one sample makes the value a list; the state goes on with the first.
     name: a later gen or select of the same name takes the variable over; the text of both stays.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from .errors import ProgramMisuse
 from .ir import Content, Expr
-from .run import Event
+from .running.run import Event
 from .variables import Gathered
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..managers.errors import InvalidRequest
-from ..managers.render import Rendering
+from ..managers.front.render import Rendering
+from ..managers.wire.errors import InvalidRequest
 from .history import History, Said
 from .ir import Role, RoleBegin, RoleEnd
 

@@ -10,7 +10,7 @@ from .chat import Shapes
 from .errors import ProgramMisuse
 
 if TYPE_CHECKING:
-    from ..managers.engine import Engine
+    from ..managers.front.engine import Engine
 
     AnyBackend = Backend | Engine
 
@@ -37,7 +37,7 @@ def as_backend(backend: Any) -> Backend:
     """A backend as it is, or an Engine as one. Raises ProgramMisuse for anything else."""
     if isinstance(backend, Backend):
         return backend
-    from ..managers.engine import Engine
+    from ..managers.front.engine import Engine
     from .backends.engine import EngineBackend
 
     if not isinstance(backend, Engine):

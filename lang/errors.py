@@ -1,4 +1,4 @@
-"""What can go wrong in a program, beside what a request can answer with (`managers.errors`)."""
+"""What can go wrong in a program, beside what a request can answer with (`managers.wire.errors`)."""
 
 from __future__ import annotations
 

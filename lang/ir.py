@@ -67,7 +67,7 @@ class RoleEnd(Expr):
 class GenOptions:
     """How to generate; None is "as the run says", and where that says nothing either, as the backend does by default.
 
-    The names and meanings are those of `managers.params.GenerateRequest`.
+    The names and meanings are those of `managers.front.params.GenerateRequest`.
     """
 
     max_tokens: int | None = None

@@ -13,15 +13,15 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from ..runtime.near_names import near_name
-from .batch import run_all
 from .defaults import chosen_backend
 from .errors import ProgramMisuse
 from .ir import GenOptions
-from .loop import in_event_loop
-from .options import gen_options
-from .run import Run, inside
+from .running.batch import run_all
+from .running.loop import in_event_loop
+from .running.run import Run, inside
 from .state import ProgramState
-from .trace import Trace, TraceBackend, stand_ins
+from .tracing.trace import Trace, TraceBackend, stand_ins
+from .words.options import gen_options
 
 if TYPE_CHECKING:
     from .defaults import AnyBackend

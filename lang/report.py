@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from .output import Output
-from .run import Run
+from .running.output import Output
+from .running.run import Run
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..managers.engine import Engine
+from ..managers.front.engine import Engine
 
 
 class Runtime(Engine):

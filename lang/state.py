@@ -11,31 +11,19 @@ from typing import Any, NoReturn, overload
 
 from .branches import ForkGroup
 from .errors import ProgramCancelled, ProgramError, ProgramMisuse, UnknownVariable
-from .feed import Feed
 from .history import messages_of
-from .ir import (
-    Concat,
-    Content,
-    Expr,
-    Gen,
-    Role,
-    RoleBegin,
-    RoleEnd,
-    Select,
-    SeparateReasoning,
-    Text,
-    flatten,
-)
-from .loop import loop_thread
-from .output import Output
+from .ir import Concat, Content, Expr, Gen, Role, RoleBegin, RoleEnd, Select, SeparateReasoning, Text, flatten
 from .place import caller_place
 from .position import START, Position
 from .report import Report
-from .roles import RoleBlock, in_role
-from .run import Event, Run
-from .steps import Item, generation, resolved, selection
-from .streaming import pump, when_known
+from .running.feed import Feed
+from .running.loop import loop_thread
+from .running.output import Output
+from .running.run import Event, Run
+from .running.steps import Item, generation, resolved, selection
+from .running.streaming import pump, when_known
 from .variables import Fixed, Generated, Reasoning, Span, Variable
+from .words.roles import RoleBlock, in_role
 
 REASONING = "_reasoning_content"  # appended to the name of a variable whose reasoning was separated
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .errors import ProgramMisuse
 from .ir import Text
-from .output import Output
+from .running.output import Output
 
 
 class Variable(ABC):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..constrained.vocabulary import Encode, Vocabulary
-from ..runtime.text.tokenizer import Tokenizer
+from ..runtime.text.tokenizers.base import Tokenizer
 
 _MARK = "\x02"  # a character that no token joins to its neighbours
 

@@ -17,13 +17,13 @@ from .kernels.sampling import NativeSampler
 from .launched import NOTHING, Launched, known
 from .ranks import ALONE, Ranks
 from .runner import ModelStep, Runner, SharedPrefix
-from .sampler import NOT_FINITE
-from .sampling_state import SamplingState, looks_back
+from .sampling.rounds import Turn, bitmasks, play
+from .sampling.sampler import NOT_FINITE
+from .sampling.state import SamplingState, looks_back
+from .sampling.torch_choice import choose
 from .scoring import ScoredSpan, WantedScores, score
 from .step import RowGuide, RowOpening, ScoredRun, Step, StepOutput, unpack
-from .torch_sampling import choose
 from .transfer import Fetched
-from .turns import Turn, bitmasks, play
 
 
 @dataclass

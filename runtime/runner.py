@@ -21,8 +21,8 @@ from .graphs import Capture, DecodeGraphs, FixedAttention
 from .kv_pool import KVPool
 from .model.config import ModelConfig
 from .model.decoder import Decoder
+from .model.families.registry import family_of
 from .model.layers import AttentionStep
-from .model.registry import family_of
 from .transfer import indices_to_device, to_device
 
 

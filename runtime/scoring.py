@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .ranks import Ranks
 from .runner import Runner
-from .sampler import TopTokens, token_logprobs
+from .sampling.sampler import TopTokens, token_logprobs
 from .step import ScoredRun
 
 SCORE_PIECE = 128  # positions whose logits over the whole vocabulary exist at one time

@@ -1,6 +1,6 @@
 """What an executor is asked to do in one step, and what it answers. Plain data.
 
-The requests are protocols: `managers.messages` has structs of the same attributes, which pass straight through.
+The requests are protocols: `managers.wire.messages` has structs of the same attributes, which pass straight through.
 Arrays travel as packed little-endian int32 bytes.
 """
 
@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .sampler import ChosenLogprob, SamplingOptions, TopTokens
+from .sampling.sampler import ChosenLogprob, SamplingOptions, TopTokens
 
 
 class RowOpening(Protocol):
@@ -59,7 +59,7 @@ class SharedSlots(Protocol):
 
 
 class RowEdit(Protocol):
-    """What a sampled token did to a guided row's completion; `constrained.guide.Edit` says it in full."""
+    """What a sampled token did to a guided row's completion; `constrained.matching.interface.Edit` says it in full."""
 
     @property
     def token_ids(self) -> Sequence[int]: ...
@@ -74,7 +74,7 @@ class RowEdit(Protocol):
 
 
 class RowGuide(Protocol):
-    """Says which tokens a row may choose from next; `constrained.guide.Guide` says it in full."""
+    """Says which tokens a row may choose from next; `constrained.matching.interface.Guide` says it in full."""
 
     def fill(self, bitmask: np.ndarray) -> None:
         """Sets bit i % 32 of int32 word i // 32 for every allowed token i; given all zero, for the whole vocabulary."""
@@ -86,7 +86,7 @@ class RowGuide(Protocol):
 
 
 class Step(Protocol):
-    """One step of B entries, done in the order of the attributes; `managers.step_messages.StepPlan` says it in full.
+    """One step of B entries, done in the order of the attributes; `managers.wire.steps.StepPlan` says it in full.
 
     rows, starts, lengths: packed [B]. token_ids, slots: packed [sum(lengths)]; a token id of -1 stands for what the
     row sampled last. sample: one byte for each entry. drafts: packed [B], how many of the entry's last tokens are

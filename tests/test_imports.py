@@ -19,7 +19,7 @@ ALLOWED = {
     "radix": {"radix"},
     "constrained": {"constrained"},
 }
-WITHOUT_TORCH = ["sapwood", "sapwood.__main__", "sapwood.managers.tokenizer", "sapwood.managers.engine"]
+WITHOUT_TORCH = ["sapwood", "sapwood.__main__", "sapwood.managers.tokenizer.process", "sapwood.managers.front.engine"]
 
 
 def modules(folder: str) -> list[Path]:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..choices import Scored
 from ..errors import Unsupported
 from ..history import History, plain_text
 from ..ir import Gen, GenOptions, Role, Select
+from ..words.choices import Scored
 
 Emit = Callable[[str], None]
 

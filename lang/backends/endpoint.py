@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from ...managers.render import Rendering
-from ...managers.server.native import Choice, ContinuationScore, GenerateAnswer, ScoreAnswer
-from ...managers.server.native import Token as WireToken
+from ...managers.front.render import Rendering
+from ...managers.server.native.routes import Choice, ContinuationScore, GenerateAnswer, ScoreAnswer
+from ...managers.server.native.routes import Token as WireToken
 from ..chat import Shapes
-from ..choices import ScoredToken
 from ..errors import BackendError
-from ..loop import loop_thread
+from ..running.loop import loop_thread
+from ..words.choices import ScoredToken
 from .base import Emit, Usage
 from .http import HttpClient
 from .native import NativeBackend, NativeSample, Runs, Token

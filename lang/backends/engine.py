@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from ...managers.engine import Engine
-from ...managers.messages import TextChunk, TokenLogprob
-from ...managers.render import Rendering
-from ...managers.results import Completion, collect
+from ...managers.front.engine import Engine
+from ...managers.front.render import Rendering
+from ...managers.front.results import Completion, collect
+from ...managers.wire.answers import TextChunk, TokenLogprob
 from ..chat import Shapes
-from ..choices import ScoredToken
+from ..words.choices import ScoredToken
 from .base import Emit, Usage
 from .native import NativeBackend, NativeSample, Runs, Token
 

@@ -10,10 +10,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from ...managers.errors import InvalidRequest, Overloaded, RequestAborted
+from ...managers.wire.errors import InvalidRequest, Overloaded, RequestAborted
 from ...runtime.errors import SapwoodError
 from ..errors import BackendError
-from ..loop import LoopThread, in_event_loop, loop_thread
+from ..running.loop import LoopThread, in_event_loop, loop_thread
 
 CONNECT_SECONDS = 10.0
 MOST_CONNECTIONS = 256  # more requests than this wait for one, in order

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...managers.errors import Overloaded
-from ...managers.render import Rendering
+from ...managers.front.render import Rendering
+from ...managers.wire.errors import Overloaded
 from ..chat import ChatPieces, Shapes
-from ..choices import Scored, ScoredToken
 from ..history import History
 from ..ir import Gen, GenOptions, Role, Select
+from ..words.choices import Scored, ScoredToken
 from .base import Backend, Completed, Emit, Judged, Sample, Usage
 
 PATIENCE_SECONDS = 60.0  # how long an overloaded server is asked again
@@ -86,7 +86,7 @@ class NativeBackend(Backend):
 
     @abstractmethod
     async def _send(self, fields: dict[str, Any], emit: Emit | None) -> tuple[list[NativeSample], Usage]:
-        """One request of `managers.params.GenerateRequest`'s fields."""
+        """One request of `managers.front.params.GenerateRequest`'s fields."""
 
     @abstractmethod
     async def _score(

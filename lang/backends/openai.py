@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from ..choices import Scored, ScoredToken
 from ..errors import BackendError, ProgramMisuse, Unsupported
 from ..history import History, messages_of
 from ..ir import Gen, GenOptions, Role, Select
+from ..words.choices import Scored, ScoredToken
 from .base import Backend, Completed, Emit, Judged, Sample, Usage, refuse_options
 from .http import HttpClient
 from .native import patiently

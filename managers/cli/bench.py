@@ -1,4 +1,4 @@
-"""`sapwood bench`: run the workloads of `managers.bench` against one server, or against two side by side."""
+"""`sapwood bench`: run the workloads of `managers.cli.workloads` against one server, or against two side by side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import asyncio
 import aiohttp
 import msgspec
 
-from ..bench import BenchError, Result, Target, chosen_workloads, measure, open_target
+from .workloads import BenchError, Result, Target, chosen_workloads, measure, open_target
 
 
 def bench(arguments: argparse.Namespace) -> int:

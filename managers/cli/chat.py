@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from ..errors import InvalidRequest, Overloaded, RequestFailed
-from ..params import GenerateRequest
+from ..front.params import GenerateRequest
+from ..wire.errors import InvalidRequest, Overloaded, RequestFailed
 from .options import config_of, sampling_of
 from .session import Session, check_sampling, session
 

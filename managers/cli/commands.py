@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 
 from ...runtime.errors import SapwoodError
-from ..errors import ConfigError, InvalidRequest
+from ..wire.errors import ConfigError, InvalidRequest
 
 INTERRUPTED = 130
 

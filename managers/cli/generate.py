@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..errors import InvalidRequest
-from ..params import GenerateRequest
+from ..front.params import GenerateRequest
+from ..wire.errors import InvalidRequest
 from .options import config_of, sampling_of
 from .session import check_sampling, session
 

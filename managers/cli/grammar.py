@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from ...constrained.acceptance import accepts_document, why_rejected
 from ...constrained.compiler import compile_constraint
+from ...constrained.matching.acceptance import accepts_document, why_rejected
 from ...constrained.spec import Compiled, Constraint, ConstraintError, Kind, Unenforced
-from ...runtime.text.tokenizer import load_tokenizer
+from ...runtime.text.tokenizers.loading import load_tokenizer
 from ...runtime.weights import hub
-from ..errors import InvalidRequest
 from ..vocabulary import vocabulary_of
+from ..wire.errors import InvalidRequest
 
 REFUSED = 2
 UNREADABLE = 1

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ...runtime.devices import DEVICES
-from ..config import (
+from ..front.config import (
     ATTENTION_BACKENDS,
     DTYPES,
     KV_DTYPES,
@@ -22,7 +22,7 @@ from ..config import (
     TOOL_STYLES,
     EngineConfig,
 )
-from ..errors import ConfigError
+from ..wire.errors import ConfigError
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000

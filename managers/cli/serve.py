@@ -7,10 +7,10 @@ import asyncio
 import time
 from importlib.metadata import version
 
-from ..front import Front
-from ..logs import start_logging
+from ..front.front import Front
 from ..server.run import Server, address_of, bind
 from ..server.state import ServerState
+from ..wire.logs import start_logging
 from .options import config_of
 
 

@@ -1,6 +1,6 @@
 """`python -m sapwood.managers.scheduler`: the scheduler process, started by the supervisor."""
 
-from ..child import run_child
+from ..wire.child import run_child
 from .process import serve
 
 if __name__ == "__main__":

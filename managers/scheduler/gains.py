@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..message_base import unpack_ids
-from ..messages import Finish
-from ..step_messages import Guided, SampledLogprob, Scored, StepResult
+from ...runtime.records import unpack_ids
+from ..wire.answers import Finish
+from ..wire.steps import Guided, SampledLogprob, Scored, StepResult
 from .request import Request
 
 NOT_FINITE = -2  # a count in StepResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from ..step_messages import GrammarReady, PrepareGrammar
+from ..wire.steps import GrammarReady, PrepareGrammar
 from .request import Request
 
 REMEMBERED = 128  # grammars taken to be loaded still; the worker keeps more

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...radix.sharing import shared_runs
-from ..message_base import pack_ids
-from ..step_messages import OpenRow, SharedSlots, SlotWrite, StepPlan
+from ...runtime.records import pack_ids
+from ..wire.steps import OpenRow, SharedSlots, SlotWrite, StepPlan
 from .request import Request
 
 

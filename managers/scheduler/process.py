@@ -5,25 +5,16 @@ from __future__ import annotations
 import time
 
 from ...radix.prefix_cache import PrefixCache
-from ..child import Child
-from ..logs import start_logging
-from ..message_base import Message
-from ..messages import (
-    Abort,
-    ConfigureScheduler,
-    FlushCall,
-    Flushed,
-    Shutdown,
-    Stats,
-    StatsCall,
-    StopMatched,
-    TokenBatch,
-    TokenChunk,
-    TokenizedRequest,
-    ToScheduler,
-)
-from ..step_messages import GrammarReady, StepResult
-from ..wire import Inbox, Outbox
+from ..wire.answers import TokenBatch, TokenChunk
+from ..wire.child import Child
+from ..wire.inboxes import ToScheduler
+from ..wire.lifecycle import ConfigureScheduler, Shutdown
+from ..wire.logs import start_logging
+from ..wire.message import Message
+from ..wire.questions import FlushCall, Flushed, Stats, StatsCall
+from ..wire.requests import Abort, StopMatched, TokenizedRequest
+from ..wire.sockets import Inbox, Outbox
+from ..wire.steps import GrammarReady, StepResult
 from .scheduler import Scheduler
 
 

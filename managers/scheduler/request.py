@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...radix.prefix_cache import Lease
-from ..message_base import TopLogprobs, unpack_ids
-from ..messages import Effort, Finish, TokenChunk, TokenizedRequest
-from ..step_messages import SampledLogprob
+from ...runtime.records import TopLogprobs, unpack_ids
+from ..wire.answers import Effort, Finish, TokenChunk
+from ..wire.requests import TokenizedRequest
+from ..wire.steps import SampledLogprob
 from .drafts import Drafting
 
 SAMPLE_DELAY = 8

@@ -11,8 +11,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from ...radix.prefix_cache import PrefixCache
-from ..messages import Finish, TokenChunk, TokenizedRequest
-from ..step_messages import GrammarReady, PrepareGrammar, StepPlan, StepResult
+from ..wire.answers import Finish, TokenChunk
+from ..wire.requests import TokenizedRequest
+from ..wire.steps import GrammarReady, PrepareGrammar, StepPlan, StepResult
 from .drafts import Drafter
 from .gains import Gain, gains
 from .grammars import GrammarDesk

@@ -7,8 +7,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from ...runtime.errors import SapwoodError
-from ..bodies import decode_body
-from ..messages import Stats
+from ..front.bodies import decode_body
+from ..wire.questions import Stats
 from .errors import Answer, ErrorDetail
 from .reading import read_body
 from .responses import json_response

@@ -10,10 +10,13 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from ...runtime.errors import SapwoodError
-from ..logs import logger
-from . import admin, native, native_render, openai_routes
+from ..wire.logs import logger
+from . import admin
 from .connection import Runner
 from .errors import UnknownPath, answer_for
+from .native import render as native_render
+from .native import routes as native
+from .openai import routes as openai_routes
 from .reading import MAX_BODY_BYTES
 from .state import STATE, ServerState
 

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from ...runtime.errors import SapwoodError, TemplateError
-from ..errors import EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
+from ..wire.errors import EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
 
 RETRY_AFTER_SECONDS = 1
 _MOST_CHARACTERS = 2000  # of a message, which may quote what a client sent

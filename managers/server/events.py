@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from ..messages import TextChunk
+from ..wire.answers import TextChunk
 from .errors import Answer, answer_for
 from .state import STATE
 from .work import Work

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from ..side_thread import in_thread
+from ..front.side_thread import in_thread
 from .state import STATE
 
 MAX_BODY_BYTES = 16 * 2**20

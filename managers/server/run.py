@@ -15,8 +15,8 @@ from typing import Any
 from aiohttp import web
 
 from ...runtime.errors import SapwoodError
-from ..front import Front
-from ..logs import logger
+from ..front.front import Front
+from ..wire.logs import logger
 from .app import make_runner
 from .state import ServerState
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from ..errors import InvalidRequest
-from ..front import Front
+from ..front.front import Front
+from ..wire.errors import InvalidRequest
 from .errors import Unavailable, UnknownModel
 from .metrics import Metrics
 

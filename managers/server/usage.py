@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..messages import Effort
+from ..wire.answers import Effort
 
 
 class PromptDetails(msgspec.Struct, frozen=True):

@@ -12,11 +12,12 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 
 from ...runtime.errors import SapwoodError
-from ..errors import InvalidRequest
-from ..logs import logger
-from ..messages import Effort, Submit, TextChunk
-from ..results import Completion, collect
-from ..streams import RequestStream
+from ..front.results import Completion, collect
+from ..front.streams import RequestStream
+from ..wire.answers import Effort, TextChunk
+from ..wire.errors import InvalidRequest
+from ..wire.logs import logger
+from ..wire.requests import Submit
 from .errors import answer_for
 from .state import ServerState
 from .usage import PromptDetails, Usage, completion_details

@@ -10,10 +10,10 @@ import torch
 
 from ..errors import UnsupportedModel
 from ..model.config import ModelConfig
-from ..model.family import Family, TensorSpec
+from ..model.families.family import Family, TensorSpec
+from ..model.families.registry import family_of
 from ..model.layers import rope_frequencies
 from ..model.loading import ROPE_FACTORS, checked_specs, config_of, what_becomes_of
-from ..model.registry import family_of
 from ..weights.checkpoint import Checkpoint, GGUFCheckpoint, open_checkpoint
 from ..weights.quantized_checkpoint import QuantizedCheckpoint
 from .decoder import LayerWeights, NotForKernels, Weights, check_model

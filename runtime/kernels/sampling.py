@@ -1,4 +1,4 @@
-"""Chooses tokens with the kernels, by the definition in `runtime/sampler.py`."""
+"""Chooses tokens with the kernels, by the definition in `runtime/sampling/sampler.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..sampling_state import SamplingState
+from ..sampling.state import SamplingState
 from . import native
 from .native import KernelsMissing, Library, Workspace, address, library_path
 

@@ -19,12 +19,12 @@ from ..weights.quantized import QuantizedMatrix
 from ..weights.quantized_checkpoint import QuantizedCheckpoint
 from .config import ModelConfig
 from .decoder import Decoder
-from .family import Family, TensorSpec
+from .families.family import Family, TensorSpec
+from .families.registry import family_of
 from .layers import DecoderLayer, rope_frequencies
 from .linear import Matrix
 from .quantized_linear import WeightKernels
 from .read_config import config_from_gguf, config_from_hf
-from .registry import family_of
 from .shard import Shard
 
 ROPE_FACTORS = "rope_freqs.weight"

@@ -15,8 +15,8 @@ from ..fields import Fields
 from ..weights.gguf import GGUFFile
 from ..weights.quantization import read_scheme
 from .config import ModelConfig, Rope
-from .family import Family
-from .registry import family_of
+from .families.family import Family
+from .families.registry import family_of
 from .windows import FULL, SLIDING
 
 # config.json's `rope_scaling` / `rope_parameters`: the keys that are understood.

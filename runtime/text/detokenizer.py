@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Sequence
 
-from .tokenizer import Tokenizer
+from .tokenizers.base import Tokenizer
 
 
 class Detokenizer:

@@ -21,8 +21,8 @@ import jsonschema
 from jsonschema.validators import validator_for
 
 from sapwood import Engine
-from sapwood.managers.errors import InvalidRequest
-from sapwood.managers.results import Generation
+from sapwood.managers.front.results import Generation
+from sapwood.managers.wire.errors import InvalidRequest
 
 PROMPT = "Write a realistic example of a JSON document for this schema.\n{schema}\nJSON: "
 

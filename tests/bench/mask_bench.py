@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from sapwood.constrained.compiler import compile_constraint
-from sapwood.constrained.guided import Guided
-from sapwood.constrained.guides import Guides, GuideTemplate
+from sapwood.constrained.matching.completion import Guided
+from sapwood.constrained.matching.loading import Guides, GuideTemplate
 from sapwood.constrained.spec import Constraint, ConstraintError
 from sapwood.constrained.vocabulary import Vocabulary
 from sapwood.managers.vocabulary import vocabulary_of
-from sapwood.runtime.text.tokenizer import load_tokenizer
+from sapwood.runtime.text.tokenizers.loading import load_tokenizer
 from sapwood.runtime.weights import hub
 
 MAX_TOKENS = 256

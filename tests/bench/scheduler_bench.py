@@ -11,11 +11,13 @@ import time
 import msgspec
 import numpy as np
 
-from sapwood.managers.message_base import Sampling, pack_ids
-from sapwood.managers.messages import TokenBatch, TokenizedRequest
 from sapwood.managers.scheduler.scheduler import Scheduler
-from sapwood.managers.step_messages import StepPlan, StepResult
+from sapwood.managers.wire.answers import TokenBatch
+from sapwood.managers.wire.requests import TokenizedRequest
+from sapwood.managers.wire.steps import StepPlan, StepResult
 from sapwood.radix.prefix_cache import PrefixCache
+from sapwood.runtime.records import pack_ids
+from sapwood.runtime.sampling.params import Sampling
 
 RUNNING = 64
 PROMPT = 1000

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sapwood.constrained.acceptance import accepts, accepts_document
 from sapwood.constrained.compiler import compile_constraint
+from sapwood.constrained.matching.acceptance import accepts, accepts_document
 from sapwood.constrained.spec import Compiled, Constraint, ConstraintError
 from sapwood.constrained.vocabulary import Vocabulary
 from sapwood.managers.vocabulary import vocabulary_of
-from sapwood.runtime.text.tokenizer import load_tokenizer
+from sapwood.runtime.text.tokenizers.loading import load_tokenizer
 from sapwood.runtime.weights import hub
 
 Json = Any

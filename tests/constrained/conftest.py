@@ -13,7 +13,8 @@ from llguidance import LLMatcher
 from sapwood.constrained.spec import Compiled
 from sapwood.constrained.vocabulary import Vocabulary
 from sapwood.managers.vocabulary import vocabulary_of
-from sapwood.runtime.text.tokenizer import Tokenizer, load_tokenizer
+from sapwood.runtime.text.tokenizers.base import Tokenizer
+from sapwood.runtime.text.tokenizers.loading import load_tokenizer
 
 ENDLESS: dict[str, Any] = {
     "$ref": "#/$defs/n",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sapwood.constrained.acceptance import accepts, accepts_document
 from sapwood.constrained.compiler import compile_constraint
+from sapwood.constrained.matching.acceptance import accepts, accepts_document
 from sapwood.constrained.spec import Compiled, Constraint, Kind
 from sapwood.constrained.vocabulary import Vocabulary
 

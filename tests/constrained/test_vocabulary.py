@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.constrained.vocabulary import Vocabulary
-from sapwood.runtime.text.tokenizer import Tokenizer
+from sapwood.runtime.text.tokenizers.base import Tokenizer
 
 TEXTS = ["a", " a", '{"name":"Zoë"}', "naïve 🚲 安", "\n\n  x", "it's 12345", ""]
 

@@ -94,7 +94,7 @@ async def _load(url: str, scale: float) -> dict[str, Any]:
     import aiohttp
     import msgspec
 
-    from sapwood.managers.bench import WORKLOADS, measure, open_target
+    from sapwood.managers.cli.workloads import WORKLOADS, measure, open_target
 
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
         target = await open_target(session, url, None)

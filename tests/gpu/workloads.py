@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from sapwood.managers.message_base import Sampling, pack_ids
-from sapwood.managers.messages import TokenizedRequest
 from sapwood.managers.scheduler.scheduler import Scheduler
-from sapwood.managers.step_messages import StepResult
-from sapwood.managers.steps import Steps
+from sapwood.managers.wire.requests import TokenizedRequest
+from sapwood.managers.wire.steps import StepResult
+from sapwood.managers.worker.steps import Steps
 from sapwood.radix.prefix_cache import PrefixCache
 from sapwood.runtime.executor import Executor
+from sapwood.runtime.records import pack_ids
+from sapwood.runtime.sampling.params import Sampling
 
 
 class Loop:

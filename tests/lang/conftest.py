@@ -13,11 +13,11 @@ from aiohttp import web
 
 from sapwood.lang.backends.base import Backend, Completed, Emit, Judged, Sample, Usage
 from sapwood.lang.backends.endpoint import RuntimeEndpoint
-from sapwood.lang.choices import Scored, ScoredToken
 from sapwood.lang.defaults import set_default_backend
 from sapwood.lang.history import History, plain_text
 from sapwood.lang.ir import Gen, GenOptions, Role, Select
-from sapwood.lang.loop import loop_thread
+from sapwood.lang.running.loop import loop_thread
+from sapwood.lang.words.choices import Scored, ScoredToken
 
 
 class Scripted(Backend):

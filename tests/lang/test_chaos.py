@@ -14,7 +14,7 @@ import pytest
 
 import sapwood as sgl
 from sapwood import OpenAI, ProgramCancelled, ProgramError, ProgramState, RuntimeEndpoint
-from sapwood.lang.loop import loop_thread
+from sapwood.lang.running.loop import loop_thread
 
 PROGRAMS = 200
 

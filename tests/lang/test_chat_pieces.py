@@ -11,8 +11,8 @@ import pytest
 from sapwood.lang.chat import ChatPieces, Shapes
 from sapwood.lang.history import History, Said
 from sapwood.lang.ir import Role, RoleBegin, RoleEnd
-from sapwood.managers.errors import InvalidRequest
-from sapwood.managers.render import Rendering
+from sapwood.managers.front.render import Rendering
+from sapwood.managers.wire.errors import InvalidRequest
 
 CHATML = (
     "{% for m in messages %}{% if loop.first and m.role != 'system' %}<s>system\nBe good.</s>\n{% endif %}"

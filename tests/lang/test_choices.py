@@ -11,7 +11,7 @@ import pytest
 
 import sapwood as sgl
 from sapwood import Engine, ProgramState
-from sapwood.lang.choices import METHODS, Scored, ScoredToken, decide
+from sapwood.lang.words.choices import METHODS, Scored, ScoredToken, decide
 
 TOLERANCE = 1e-4
 

@@ -7,7 +7,7 @@ import math
 
 import sapwood as sgl
 from sapwood import ProgramState, RuntimeEndpoint
-from sapwood.lang.loop import loop_thread
+from sapwood.lang.running.loop import loop_thread
 
 
 def long_text(title: str, sentences: int) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import tokenizers
 
-from sapwood.managers.bodies import struct_from
-from sapwood.managers.messages import Submit
-from sapwood.managers.params import GenerateRequest, ScoreRequest, score_to_submit, to_submit
-from sapwood.managers.supervisor import Supervisor
+from sapwood.managers.front.bodies import struct_from
+from sapwood.managers.front.params import GenerateRequest, ScoreRequest, score_to_submit, to_submit
+from sapwood.managers.front.supervisor import Supervisor
+from sapwood.managers.wire.requests import Submit
 
 FAKES = Path(__file__).parent / "fakes"
 END = "<|end|>"

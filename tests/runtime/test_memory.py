@@ -18,7 +18,7 @@ NEEDED = 3e9
 WORKER = """
 import resource, sys
 import numpy as np, torch
-import sapwood.managers.worker
+import sapwood.managers.worker.process
 from sapwood.runtime.loading import load_executor
 from sapwood.runtime.runner import ModelStep
 

@@ -12,8 +12,8 @@ import pytest
 
 from sapwood.__main__ import main
 from sapwood.managers.cli import chat, generate
-from sapwood.managers.errors import RequestFailed
-from sapwood.managers.messages import Finish, TextChunk
+from sapwood.managers.wire.answers import Finish, TextChunk
+from sapwood.managers.wire.errors import RequestFailed
 
 
 class FakeSession:

@@ -10,10 +10,10 @@ import pytest
 from sapwood.__main__ import main
 from sapwood.managers.cli.options import config_of, sampling_of
 from sapwood.managers.cli.parser import parse
-from sapwood.managers.config import EngineConfig
-from sapwood.managers.errors import ConfigError
-from sapwood.managers.params import DEFAULT_MAX_TOKENS, GenerateRequest
+from sapwood.managers.front.config import EngineConfig
+from sapwood.managers.front.params import DEFAULT_MAX_TOKENS, GenerateRequest
 from sapwood.managers.server.run import bind
+from sapwood.managers.wire.errors import ConfigError
 
 TEST_MODES = {"audit", "poison_freed"}
 SWITCHES = {"prefix_cache", "drafts", "jump_forward"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from sapwood.constrained.spec import Compiled
-from sapwood.managers.grammar_wire import Done, Job, Started, ToCompiler, frame, read_frame
+from sapwood.managers.tokenizer.grammars.pipe import Done, Job, Started, ToCompiler, frame, read_frame
 
 LOG = Path(sys.argv[1])
 

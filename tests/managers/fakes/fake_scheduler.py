@@ -4,24 +4,14 @@ import itertools
 import os
 from typing import Any, Literal
 
-from sapwood.managers.child import Child, run_child
-from sapwood.managers.message_base import TopLogprobs, unpack_ids
-from sapwood.managers.messages import (
-    Abort,
-    ConfigureScheduler,
-    Finish,
-    FlushCall,
-    Flushed,
-    Shutdown,
-    Stats,
-    StatsCall,
-    StopMatched,
-    TokenBatch,
-    TokenChunk,
-    TokenizedRequest,
-    ToScheduler,
-)
-from sapwood.managers.wire import Inbox, Outbox
+from sapwood.managers.wire.answers import Finish, TokenBatch, TokenChunk
+from sapwood.managers.wire.child import Child, run_child
+from sapwood.managers.wire.inboxes import ToScheduler
+from sapwood.managers.wire.lifecycle import ConfigureScheduler, Shutdown
+from sapwood.managers.wire.questions import FlushCall, Flushed, Stats, StatsCall
+from sapwood.managers.wire.requests import Abort, StopMatched, TokenizedRequest
+from sapwood.managers.wire.sockets import Inbox, Outbox
+from sapwood.runtime.records import TopLogprobs, unpack_ids
 
 FAULTS: dict[str, Literal["load", "request"]] = {"overloaded": "load", "unmet": "request"}
 

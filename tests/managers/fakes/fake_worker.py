@@ -4,9 +4,10 @@ import os
 import signal
 import time
 
-from sapwood.managers.child import Child, run_child
-from sapwood.managers.messages import ConfigureWorker, ModelInfo, Shutdown, ToWorker
-from sapwood.managers.wire import Inbox
+from sapwood.managers.wire.child import Child, run_child
+from sapwood.managers.wire.inboxes import ToWorker
+from sapwood.managers.wire.lifecycle import ConfigureWorker, ModelInfo, Shutdown
+from sapwood.managers.wire.sockets import Inbox
 from sapwood.runtime.errors import ModelError
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sapwood.managers.message_base import TopLogprobs, pack_ids, unpack_ids
-from sapwood.managers.step_messages import Guided, OpenRow, SampledLogprob, Scored, StepPlan, StepResult
+from sapwood.managers.wire.steps import Guided, OpenRow, SampledLogprob, Scored, StepPlan, StepResult
+from sapwood.runtime.records import TopLogprobs, pack_ids, unpack_ids
 
 VOCABULARY = 50
 POISON = -1

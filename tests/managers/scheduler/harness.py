@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from fake_worker import FakeWorker
 
 from sapwood.constrained.spec import Compiled
-from sapwood.managers.message_base import Sampling, pack_ids
-from sapwood.managers.messages import Effort, Finish, TokenChunk, TokenizedRequest
 from sapwood.managers.scheduler.scheduler import Scheduler
-from sapwood.managers.step_messages import GrammarReady, StepPlan
+from sapwood.managers.wire.answers import Effort, Finish, TokenChunk
+from sapwood.managers.wire.requests import TokenizedRequest
+from sapwood.managers.wire.steps import GrammarReady, StepPlan
 from sapwood.radix.prefix_cache import PrefixCache
+from sapwood.runtime.records import pack_ids
+from sapwood.runtime.sampling.params import Sampling
 
 
 @dataclass

@@ -7,8 +7,6 @@ import pytest
 from fake_worker import completion
 from harness import Harness
 
-from sapwood.managers.message_base import Sampling, pack_ids
-from sapwood.managers.messages import TokenizedRequest
 from sapwood.managers.scheduler.drafts import (
     FIRST_DRAFT,
     FIRST_RATE,
@@ -20,7 +18,10 @@ from sapwood.managers.scheduler.drafts import (
     StepCost,
 )
 from sapwood.managers.scheduler.request import Request
+from sapwood.managers.wire.requests import TokenizedRequest
 from sapwood.radix.prefix_cache import PrefixCache
+from sapwood.runtime.records import pack_ids
+from sapwood.runtime.sampling.params import Sampling
 
 PROMPT = list(range(10, 40))
 

@@ -6,7 +6,7 @@ import pytest
 from fake_worker import FakeGuide, completion, next_token
 from harness import Harness
 
-from sapwood.managers.step_messages import GrammarReady
+from sapwood.managers.wire.steps import GrammarReady
 
 PROMPTS = [[seed, 2, 3, seed + 4] for seed in range(40)]
 

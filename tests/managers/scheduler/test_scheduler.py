@@ -13,9 +13,9 @@ from harness import Harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.managers.message_base import pack_ids
 from sapwood.managers.scheduler.queue import MAX_BYPASSED
-from sapwood.managers.step_messages import StepResult
+from sapwood.managers.wire.steps import StepResult
+from sapwood.runtime.records import pack_ids
 
 
 def numbers(seed: int, count: int) -> list[int]:

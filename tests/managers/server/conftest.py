@@ -11,10 +11,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from sapwood.managers.errors import EngineDead, InvalidRequest, RequestAborted
-from sapwood.managers.messages import Alternative, Finish, Stats, Submit, TextChunk, TokenLogprob
 from sapwood.managers.server.app import make_runner
 from sapwood.managers.server.state import ServerState
+from sapwood.managers.wire.answers import Alternative, Finish, TextChunk, TokenLogprob
+from sapwood.managers.wire.errors import EngineDead, InvalidRequest, RequestAborted
+from sapwood.managers.wire.questions import Stats
+from sapwood.managers.wire.requests import Submit
 
 PROMPT_TOKENS, CACHED_TOKENS, VOCAB_SIZE, MAX_CONTEXT, CAPACITY = 7, 3, 1000, 64, 100
 WORDS = ["Once", " upon", " a", " time", ",", " é", "🚲", " the", " end", "."]
@@ -74,7 +76,7 @@ class FakeStream:
 
 
 class FakeFront:
-    """The face of `managers.front.Front`, with knobs: `gate` holds everything back, `fail_after` breaks streams."""
+    """The face of `Front`, with knobs: `gate` holds everything back, `fail_after` breaks streams."""
 
     def __init__(self) -> None:
         self.info = SimpleNamespace(model=SimpleNamespace(vocab_size=VOCAB_SIZE), max_context=MAX_CONTEXT, timings={})

@@ -8,9 +8,9 @@ import random
 
 import pytest
 
-from sapwood.managers import bench
+from sapwood.managers.cli import workloads as bench
 from sapwood.managers.cli.bench import _bench
-from sapwood.managers.errors import RequestFailed
+from sapwood.managers.wire.errors import RequestFailed
 
 
 async def test_every_workload_measures_what_it_sent(client, front):

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from sapwood.constrained.spec import Constraint, Unenforced
-from sapwood.managers.messages import Effort, Finish, Submit, TextChunk, TokenLogprob, ToolCallPiece
+from sapwood.managers.wire.answers import Effort, Finish, TextChunk, TokenLogprob, ToolCallPiece
+from sapwood.managers.wire.requests import Submit
 
 USER = [{"role": "user", "content": "hi"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -84,7 +85,7 @@ async def test_options_of_a_constraint_go_with_response_format_too(client, front
 
 
 async def test_a_refused_schema_is_named_as_the_client_sent_it(client, front):
-    from sapwood.managers.errors import InvalidRequest
+    from sapwood.managers.wire.errors import InvalidRequest
 
     front.script = lambda submit: [InvalidRequest("json_schema: not at /a.", "json_schema")]
     for body, param in (({"response_format": named()}, "response_format"), ({"json_schema": {}}, "json_schema")):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sapwood.managers.errors import EngineDead, InvalidRequest, Overloaded, RequestFailed
 from sapwood.managers.server.reading import MAX_BODY_BYTES
+from sapwood.managers.wire.errors import EngineDead, InvalidRequest, Overloaded, RequestFailed
 
 USER = [{"role": "user", "content": "hi"}]
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from sapwood.managers.errors import Overloaded, RequestFailed
+from sapwood.managers.wire.errors import Overloaded, RequestFailed
 
 
 @pytest.fixture

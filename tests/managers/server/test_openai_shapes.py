@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sapwood.managers.messages import Finish, TextChunk, TokenLogprob
-from sapwood.managers.results import Completion
-from sapwood.managers.server.openai_bodies import CompletionBody
-from sapwood.managers.server.openai_text import TextAnswers
+from sapwood.managers.front.results import Completion
+from sapwood.managers.server.openai.bodies import CompletionBody
+from sapwood.managers.server.openai.text import TextAnswers
 from sapwood.managers.server.usage import PromptDetails, Usage
+from sapwood.managers.wire.answers import Finish, TextChunk, TokenLogprob
 
 USER = [{"role": "user", "content": "hi"}]
 TEXT = "Once upon a time, é🚲 the end."
@@ -232,7 +232,7 @@ async def test_every_field_reaches_the_engine(client, front):
 
 
 async def test_null_means_absent_for_every_optional_field(client, front):
-    from sapwood.managers.server.openai_bodies import ChatBody, CompletionBody
+    from sapwood.managers.server.openai.bodies import ChatBody, CompletionBody
 
     for path, struct, own in (
         ("/v1/completions", CompletionBody, {"prompt": "hi"}),

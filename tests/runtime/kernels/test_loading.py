@@ -21,8 +21,8 @@ from sapwood.runtime.kernels.loading import load_weights
 from sapwood.runtime.kernels.native import Library
 from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model.config import ModelConfig, Rope
+from sapwood.runtime.model.families.registry import family_of
 from sapwood.runtime.model.loading import load_model
-from sapwood.runtime.model.registry import family_of
 
 WIDTH, INNER, VOCAB, CONTEXT = 256, 512, 96, 128
 

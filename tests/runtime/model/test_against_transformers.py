@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sapwood.runtime.model.loading import load_model
-from sapwood.runtime.text.tokenizer import load_tokenizer
+from sapwood.runtime.text.tokenizers.loading import load_tokenizer
 from sapwood.runtime.weights.gguf import GGUFFile
 
 LLAMA3 = {

@@ -15,9 +15,9 @@ import torch
 
 from sapwood.runtime.errors import RankLost, UnsupportedModel
 from sapwood.runtime.loading import load_executor
-from sapwood.runtime.model.family import TensorSpec
+from sapwood.runtime.model.families.family import TensorSpec
+from sapwood.runtime.model.families.registry import family_of
 from sapwood.runtime.model.loading import load_model
-from sapwood.runtime.model.registry import family_of
 from sapwood.runtime.model.shard import cut
 from sapwood.runtime.ranks import Ranks
 

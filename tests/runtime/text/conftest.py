@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sapwood.runtime.text.tokenizer import Tokenizer, load_tokenizer
+from sapwood.runtime.text.tokenizers.base import Tokenizer
+from sapwood.runtime.text.tokenizers.loading import load_tokenizer
 from sapwood.runtime.weights.gguf import GGUFFile
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import sentencepiece
 
-from sapwood.runtime.text.pre_tokenizers import RULES
+from sapwood.runtime.text.tokenizers.pre_tokenizers import RULES
 from sapwood.runtime.weights.gguf import GGUFFile
 
 if TYPE_CHECKING:

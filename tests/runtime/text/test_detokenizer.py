@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.runtime.text.detokenizer import Detokenizer, StopMatcher
-from sapwood.runtime.text.tokenizer import Tokenizer
+from sapwood.runtime.text.tokenizers.base import Tokenizer
 
 
 def whole_text(tokenizer: Tokenizer, ids: list[int]) -> str:

@@ -1,0 +1,198 @@
+"""Enforces what no grammar expresses: a value is validated the moment it closes, while it can still be taken back.
+
+Only parts of a schema that apply to a value for certain are looked at where it stands; what stands under anyOf and the
+like is checked with the nearest value around it to which a part applies for certain.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+from ..schema.check_places import Place, Places
+from ..schema.document import finite
+from .json_scan import Closed, Scanner, Value
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class _Span:
+    """A kind of JSON text within a completion: what it begins after, and what is checked in it (places: None for
+    nothing).
+    """
+
+    begin: bytes
+    json: bool
+    places: Places | None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What one `Compiled.checks` says: the checks of a completion that is JSON, or of JSON spans in free text."""
+
+    places: Places | None = None
+    spans: tuple[_Span, ...] = ()
+    longest: int = 0
+
+    @property
+    def start(self) -> _State:
+        return _State(None if self.spans else Scanner(), self.places)
+
+
+@dataclass(frozen=True)
+class _State:
+    """A position in a completion. scanner: in JSON; None in free text, in which spans may begin from `text_from` on."""
+
+    scanner: Scanner | None
+    places: Places | None = None
+    text_from: int = 0
+
+
+class Checker:
+    """The checks of one completion.
+
+    reason: why the last push or finish failed: keyword and JSON pointer into the schema, then what is wrong.
+    """
+
+    def __init__(self, checks: str) -> None:
+        """checks: as in `Compiled.checks`; with "" everything passes."""
+        self.reason = ""
+        self._plan = _compiled(checks) if checks else None
+        self._data = bytearray()
+        self._state = self._plan.start if self._plan else _State(None)
+        self._history: list[tuple[int, _State]] = [(0, self._state)]
+
+    def push(self, data: bytes) -> bool:
+        """Take more bytes of the completion. False: a value that closed in them is wrong, and they are not taken."""
+        if self._plan is None or not data:
+            return True
+        length = len(self._data)
+        self._data += data
+        state = self._run(self._plan, self._state, length)
+        if state is None:
+            del self._data[length:]
+            return False
+        self._state = state
+        self._history.append((len(self._data), state))
+        return True
+
+    def finish(self) -> bool:
+        """Nothing follows. False: the value that ends here, a number, is wrong."""
+        scanner = self._state.scanner
+        closed = scanner.end(len(self._data)) if scanner else None
+        return closed is None or self._is_right(closed, self._state) is not None
+
+    @property
+    def held_from(self) -> int | None:
+        """Where in the completion the outermost open value begins that is yet to be checked; None: all is final."""
+        return self._state.scanner.held if self._state.scanner else None
+
+    def truncate(self, length: int) -> None:
+        """Go back to the completion's first `length` bytes."""
+        if self._plan is None or length >= len(self._data):
+            return
+        while self._history[-1][0] > length:
+            self._history.pop()
+        known, self._state = self._history[-1]
+        rest = bytes(self._data[known:length])
+        del self._data[known:]
+        self.push(rest)
+
+    def _run(self, plan: _Plan, state: _State, at: int) -> _State | None:
+        """The state after the data from `at` on; None where a value is wrong."""
+        end = len(self._data)
+        while at < end:
+            if state.scanner is None:
+                at, state = self._in_text(plan, state)
+                continue
+            at, scanner, closed = state.scanner.step(self._data, at, partial(_begin, state.places))
+            state = replace(state, scanner=scanner)
+            if closed is not None:
+                seen = self._is_right(closed, state)
+                if seen is None:
+                    return None
+                state = replace(state, scanner=scanner.noted(seen))
+            if plan.spans and scanner.mode == "after" and scanner.frame is None:
+                state = _State(None, None, at)
+        return state
+
+    def _in_text(self, plan: _Plan, state: _State) -> tuple[int, _State]:
+        """Look for the next span; where it starts, or the end of the data."""
+        found = [(self._data.find(span.begin, state.text_from), span) for span in plan.spans]
+        begins = [(at, span) for at, span in found if at >= 0]
+        if not begins:
+            return len(self._data), _State(None, None, max(state.text_from, len(self._data) - plan.longest + 1))
+        at, span = min(begins, key=lambda each: each[0])
+        inside = at + len(span.begin)
+        return inside, _State(Scanner(), span.places) if span.json else _State(None, None, inside)
+
+    def _is_right(self, closed: Closed, state: _State) -> str | None:
+        """None where a closed value or property name is wrong; else what later items must not be equal to, or ""."""
+        if not closed.checked or state.places is None:
+            return ""
+        try:
+            value = json.loads(self._data[closed.start : closed.end], parse_float=finite)
+        except ValueError as error:
+            self.reason = f"a number at byte {closed.start}: {error}"
+            return None
+        problem_of = state.places.name_problem if closed.is_name else state.places.problem
+        for place in closed.places:
+            problem = problem_of(place, value)
+            if problem:
+                self.reason = problem
+                return None
+        if not closed.unique:
+            return ""
+        key = json.dumps(_comparable(value), sort_keys=True)
+        if key in closed.seen:
+            owner = _unique_owner(state)
+            self.reason = f"uniqueItems at {owner}/uniqueItems: an item is there twice: {key[:100]}"
+            return None
+        return key
+
+
+def _begin(places: Places | None, scanner: Scanner) -> Value:
+    """What applies to the value that begins where a scanner stands."""
+    if places is None:
+        return Value()
+    frame = scanner.frame
+    if frame is None:
+        found: tuple[Place, ...] = places.root
+    elif frame.key is not None:
+        found = places.of_property(frame.places, frame.key)
+    else:
+        found = places.of_item(frame.places, frame.index)
+    unique = frame is not None and frame.key is None and any(place.unique for place in frame.places)
+    return Value(found, unique or any(place.check for place in found), unique)
+
+
+def _unique_owner(state: _State) -> str:
+    frame = state.scanner.frame if state.scanner else None
+    return next((place.pointer for place in frame.places if place.unique), "") if frame else ""
+
+
+def _comparable(value: Json) -> Json:
+    """Equal for values that JSON Schema calls equal: 1.0 and 1 are."""
+    if isinstance(value, float) and value == int(value):
+        return int(value)
+    if isinstance(value, list):
+        return [_comparable(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _comparable(each) for name, each in value.items()}
+    return value
+
+
+@lru_cache(maxsize=64)
+def _compiled(checks: str) -> _Plan:
+    """Shared by all completions under the same constraint."""
+    said = json.loads(checks)
+    if "spans" not in said:
+        return _Plan(Places(said))
+    spans = tuple(
+        _Span(each["begin"].encode(), each["json"], Places(each["checks"]) if each["checks"] else None)
+        for each in said["spans"]
+    )
+    return _Plan(None, spans, max(len(span.begin) for span in spans))

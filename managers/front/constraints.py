@@ -1,0 +1,153 @@
+"""What a request says its completion must match, checked at the door: field by field, before anything is compiled."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import msgspec
+
+from ...constrained.spec import Constraint, Kind
+from ..wire.errors import InvalidRequest
+from .bodies import check_encodable
+
+MAX_CONSTRAINT_BYTES = 2**20
+MAX_CHOICES = 10_000
+MAX_WHITESPACE = 64
+MAX_STRING = 10**6
+
+KINDS: tuple[Kind, ...] = ("json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag")
+_WITH_JSON = ("json_schema", "json_object", "structural_tag")
+_WITH_SCHEMA = ("json_schema", "structural_tag")
+_UNSET = {
+    **{"strict": True, "grammar_engine": "auto", "extra_properties": False},
+    **{"max_whitespace": None, "max_string": None},
+}
+OPTIONS = tuple(_UNSET)
+
+
+class Constraints(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The fields of a request that constrain its completion; at most one of the first six may be given.
+
+    json_schema: a JSON Schema (Draft 2020-12), as an object, as true or false, or as JSON text; the completion is a
+        JSON document that it accepts. json_object: true wants any JSON object.
+    regex: a pattern that the whole completion matches. ebnf: a grammar in GBNF style, whose start rule is `root`.
+    choice: a list of texts; the completion is one of them.
+    structural_tag: free text with constrained spans, see `constrained.grammar.structural_tag`.
+    strict: what no grammar enforces is refused. False relaxes it instead, and the answer says so (`relaxed`).
+    grammar_engine: "auto" picks one that enforces everything; "llguidance" or "xgrammar" is used, or it is refused.
+    max_whitespace: most whitespace characters between two tokens of JSON; 0 is compact JSON. None means 0.
+    max_string: most characters of a JSON string that the schema does not bound; 0 is no bound. None means 1024.
+    extra_properties: where a schema names properties and says nothing of others, the completion has none but those that
+        are named. True lets it have others: small models then seldom find an end.
+    """
+
+    json_schema: dict[str, Any] | bool | str | None = None
+    json_object: bool = False
+    regex: str | None = None
+    ebnf: str | None = None
+    choice: list[str] | None = None
+    structural_tag: dict[str, Any] | None = None
+    strict: bool = True
+    grammar_engine: Literal["auto", "llguidance", "xgrammar"] = "auto"
+    max_whitespace: int | None = None
+    max_string: int | None = None
+    extra_properties: bool = False
+
+
+def constraint_of(fields: Constraints) -> Constraint | None:
+    """The constraint that a request asks for, if any. Raises InvalidRequest naming the field."""
+    given = given_kinds(fields)
+    if len(given) > 1:
+        raise InvalidRequest(f"Give one of {' and '.join(given)}, not both.", given[1])
+    if not given:
+        return None
+    constraint = Constraint(kind=given[0], body=_body(fields, given[0]), **_options(fields, given[0]))
+    check_size(constraint.body, given[0])
+    return constraint
+
+
+def check_size(body: str, field: str) -> None:
+    """Raise InvalidRequest for the body of a constraint that is too large to be compiled."""
+    if len(body.encode("utf-8", "surrogatepass")) > MAX_CONSTRAINT_BYTES:
+        raise InvalidRequest(f"{field} may have {MAX_CONSTRAINT_BYTES} bytes at most.", field)
+
+
+def tool_options(fields: Constraints) -> Constraint:
+    """How the schemas of tools are to be enforced: a constraint that wants only its body. Raises InvalidRequest."""
+    return Constraint(kind="structural_tag", **_options(fields, "structural_tag"))
+
+
+def given_kinds(fields: Constraints) -> list[Kind]:
+    """Which of the exclusive fields are given."""
+    unset = {"json_object": False}
+    return [kind for kind in KINDS if getattr(fields, kind) is not unset.get(kind)]
+
+
+def refuse_options(fields: Constraints) -> None:
+    """Raise InvalidRequest where an option is given though nothing constrains the completion."""
+    for name in OPTIONS:
+        if getattr(fields, name) != _UNSET[name]:
+            raise InvalidRequest(f"{name} needs a constraint ({', '.join(KINDS)}) or tools to call.", name)
+
+
+def _options(fields: Constraints, kind: Kind) -> dict[str, Any]:
+    """The options of a constraint of this kind; one that it cannot have is refused by its name."""
+    if not fields.strict and kind not in _WITH_SCHEMA:
+        raise InvalidRequest(f"strict: false needs a schema; {kind} is always enforced whole.", "strict")
+    if fields.extra_properties and kind not in _WITH_SCHEMA:
+        raise InvalidRequest(f"extra_properties needs a schema; it has no meaning for {kind}.", "extra_properties")
+    for name, highest in (("max_whitespace", MAX_WHITESPACE), ("max_string", MAX_STRING)):
+        value = getattr(fields, name)
+        if value is not None and kind not in _WITH_JSON:
+            raise InvalidRequest(f"{name} is about JSON; it has no meaning for {kind}.", name)
+        if value is not None and not 0 <= value <= highest:
+            raise InvalidRequest(f"{name} must be between 0 and {highest}, not {value}.", name)
+    return {
+        "strict": fields.strict,
+        "engine": fields.grammar_engine,
+        "extra_properties": fields.extra_properties or kind not in _WITH_SCHEMA,
+        **{name: value for name in ("max_whitespace", "max_string") if (value := getattr(fields, name)) is not None},
+    }
+
+
+def _body(fields: Constraints, kind: Kind) -> str:
+    """The constraint in the form that `Constraint.body` has for its kind."""
+    value = getattr(fields, kind)
+    check_encodable({kind: value})
+    if kind == "json_object":
+        return ""
+    if kind == "json_schema" and isinstance(value, str):
+        return _schema_text(value)
+    if kind == "choice":
+        _check_choices(value)
+    try:
+        return value if isinstance(value, str) else json_text(value)
+    except ValueError as error:
+        raise InvalidRequest(f"{kind} cannot be written as JSON: {error}.", kind) from None
+
+
+def json_text(value: Any) -> str:
+    """A value as compact JSON text, keys in their order. Raises ValueError for numbers that are not finite."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _schema_text(text: str) -> str:
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is no JSON")
+
+    try:
+        schema = json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"json_schema is text that is not JSON: {error}.", "json_schema") from None
+    if not isinstance(schema, dict | bool):
+        raise InvalidRequest("json_schema must be an object, true or false.", "json_schema")
+    return text
+
+
+def _check_choices(choices: list[str]) -> None:
+    if not 1 <= len(choices) <= MAX_CHOICES:
+        raise InvalidRequest(f"choice must hold 1 to {MAX_CHOICES} texts, not {len(choices)}.", "choice")
+    if "" in choices:
+        place = f"choice[{choices.index('')}]"
+        raise InvalidRequest(f"{place} is empty; a completion must have some text.", place)

@@ -1,0 +1,51 @@
+"""What a request to render a conversation may ask for, shared by `Engine.render` and the server's /render."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..wire.errors import InvalidRequest
+from ..wire.requests import Chat
+from .bodies import check_encodable
+from .chats import check_chat
+
+
+class RenderRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A conversation, to be turned into a prompt by the model's chat template; see `params.GenerateRequest`.
+
+    `add_generation_prompt` None means: unless `continue_final_message`.
+    """
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    template_kwargs: dict[str, Any] = {}
+    allow_control_tokens: bool = False
+
+
+class Rendering(msgspec.Struct, frozen=True):
+    """prompt: runs of text and of control token ids; as the prompt of a request they give the same tokens as the
+    conversation itself. text: all of it as text, control tokens included."""
+
+    prompt: list[str | list[int]]
+    text: str
+
+
+def render_to_chat(request: RenderRequest) -> Chat:
+    """The checked conversation. Raises InvalidRequest naming the field."""
+    opens = request.add_generation_prompt
+    if opens and request.continue_final_message:
+        raise InvalidRequest("continue_final_message excludes add_generation_prompt.", "continue_final_message")
+    check_chat(request.messages, request.tools)
+    check_encodable(msgspec.structs.asdict(request))
+    return Chat(
+        messages=request.messages,
+        tools=request.tools or None,
+        add_generation_prompt=not request.continue_final_message if opens is None else opens,
+        continue_final_message=request.continue_final_message,
+        template_kwargs=request.template_kwargs,
+        allow_control_tokens=request.allow_control_tokens,
+    )

@@ -1,0 +1,32 @@
+"""The native endpoint /render: what the model's chat template makes of a conversation."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from ...front.bodies import decode_body
+from ...front.render import Rendering, RenderRequest, render_to_chat
+from ...wire.requests import Chat
+from ..reading import understand
+from ..responses import json_response
+from ..state import STATE
+
+
+class RenderBody(RenderRequest, kw_only=True, forbid_unknown_fields=True):
+    """The body of /render: see `managers.front.render.RenderRequest` for the other fields."""
+
+    model: str | None = None
+
+
+async def render(request: web.Request) -> web.Response:
+    """POST /render."""
+    state = request.app[STATE]
+    front = state.require_ready()
+
+    def understood(data: bytes) -> Chat:
+        body = decode_body(data, RenderBody)
+        state.check_model(body.model)
+        return render_to_chat(body)
+
+    rendered = await front.render(await understand(request, understood))
+    return json_response(Rendering(rendered.prompt, rendered.text))

@@ -1,0 +1,187 @@
+"""The native endpoints: /generate and /score, which say everything that Sapwood knows about a request."""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+from aiohttp import web
+
+from ...front.bodies import decode_body
+from ...front.params import GenerateRequest, ScoreRequest, score_to_submit, to_submit
+from ...front.results import Completion, Score
+from ...wire.answers import Alternative, Finish, TextChunk, TokenLogprob
+from ...wire.requests import Submit
+from ..events import stream_events
+from ..extension import Relaxed, relaxed_of
+from ..reading import understand
+from ..responses import json_response
+from ..state import STATE
+from ..usage import EffortCounts, Usage, effort_counts
+from ..work import Work
+
+
+class GenerateBody(GenerateRequest, kw_only=True, forbid_unknown_fields=True):
+    """The body of /generate: see `managers.front.params.GenerateRequest` for the other fields."""
+
+    model: str | None = None
+    stream: bool = False
+
+
+class ScoreBody(ScoreRequest, kw_only=True, forbid_unknown_fields=True):
+    """The body of /score: see `managers.front.params.ScoreRequest` for the other fields."""
+
+    model: str | None = None
+
+
+class TopToken(msgspec.Struct, frozen=True):
+    token_id: int
+    text: str
+    bytes: list[int]
+    logprob: float
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A token with its natural log-probability (null for a prompt's first) and the likeliest at its position."""
+
+    token_id: int
+    text: str
+    bytes: list[int]
+    logprob: float | None
+    top: list[TopToken]
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A tool call, whole or (in a stream) what is new of it: then id and name come with its first piece only."""
+
+    index: int
+    id: str | None
+    name: str | None
+    arguments: str
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One sample, whole or (in a stream) what is new of it. matched_stop: the stop string or token id that ended it.
+
+    effort: what the sample took, once it has ended. relaxed: what the constraint
+    names but does not enforce, said with the first of the sample of index 0.
+    """
+
+    index: int
+    text: str
+    token_ids: list[int]
+    finish_reason: str | None
+    matched_stop: int | str | None
+    logprobs: list[Token] | None
+    prompt_logprobs: list[Token] | None
+    tool_calls: list[Call]
+    effort: EffortCounts | None
+    relaxed: list[Relaxed]
+
+
+class GenerateAnswer(msgspec.Struct, frozen=True):
+    """The answer of /generate, or one event of its stream; `usage` counts what has happened so far."""
+
+    request_id: str
+    model: str
+    choices: list[Choice]
+    usage: Usage
+
+
+class ContinuationScore(msgspec.Struct, frozen=True):
+    """logprob: the sum over `tokens`."""
+
+    index: int
+    logprob: float
+    tokens: list[Token]
+
+
+class ScoreAnswer(msgspec.Struct, frozen=True):
+    request_id: str
+    model: str
+    scores: list[ContinuationScore]
+    usage: Usage
+
+
+async def generate(request: web.Request) -> web.StreamResponse:
+    """POST /generate."""
+    state = request.app[STATE]
+    front = state.require_ready()
+
+    def understood(data: bytes) -> tuple[GenerateBody, Submit]:
+        body = decode_body(data, GenerateBody)
+        state.check_model(body.model)
+        body.request_id = f"gen-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
+        return body, to_submit(body, vocab_size=front.info.model.vocab_size)
+
+    body, submit = await understand(request, understood)
+    async with Work(state, submit.request_id, [submit], "generate") as work:
+
+        def answer(choices: list[Choice]) -> GenerateAnswer:
+            return GenerateAnswer(submit.request_id, state.model_name, choices, work.usage())
+
+        def events(_prompt: int, chunk: TextChunk) -> list[bytes]:
+            return [msgspec.json.encode(answer([_chunk_choice(chunk)]))]
+
+        if body.stream:
+            return await stream_events(request, work, events)
+        return json_response(answer([_choice(each) for each in (await work.completions())[0]]), submit.request_id)
+
+
+async def score(request: web.Request) -> web.Response:
+    """POST /score."""
+    state = request.app[STATE]
+    front = state.require_ready()
+
+    def understood(data: bytes) -> Submit:
+        body = decode_body(data, ScoreBody)
+        state.check_model(body.model)
+        body.request_id = f"score-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
+        return score_to_submit(body, vocab_size=front.info.model.vocab_size)
+
+    submit = await understand(request, understood)
+    async with Work(state, submit.request_id, [submit], "score") as work:
+        scores = [Score.of(each) for each in (await work.completions())[0]]
+        shown = [ContinuationScore(each.index, each.logprob, _tokens(each.tokens) or []) for each in scores]
+        return json_response(ScoreAnswer(submit.request_id, state.model_name, shown, work.usage()), submit.request_id)
+
+
+def _choice(completion: Completion) -> Choice:
+    return Choice(
+        completion.index,
+        completion.text,
+        completion.token_ids,
+        completion.finish.reason,
+        completion.finish.matched,
+        _tokens(completion.logprobs),
+        _tokens(completion.prompt_logprobs),
+        [Call(i, each.id, each.name, each.arguments) for i, each in enumerate(completion.tool_calls)],
+        None if completion.effort is None else effort_counts(completion.effort),
+        relaxed_of(completion.relaxed),
+    )
+
+
+def _chunk_choice(chunk: TextChunk) -> Choice:
+    finish = chunk.finish or Finish("")
+    return Choice(
+        chunk.index,
+        chunk.text,
+        chunk.token_ids,
+        finish.reason or None,
+        finish.matched,
+        _tokens(chunk.logprobs or None),
+        _tokens(chunk.prompt_logprobs),
+        [Call(each.index, each.id or None, each.name or None, each.arguments) for each in chunk.tool_calls],
+        None if chunk.effort is None else effort_counts(chunk.effort),
+        relaxed_of(chunk.relaxed),
+    )
+
+
+def _tokens(tokens: list[TokenLogprob] | None) -> list[Token] | None:
+    if tokens is None:
+        return None
+    return [Token(each.token_id, each.text, list(each.data), each.logprob, _top(each.top)) for each in tokens]
+
+
+def _top(top: list[Alternative]) -> list[TopToken]:
+    return [TopToken(each.token_id, each.text, list(each.data), each.logprob) for each in top]

@@ -1,0 +1,282 @@
+"""The bodies of the OpenAI endpoints and what they become: native requests, checked further by `managers.front.params`.
+
+A field of OpenAI's that asks for something Sapwood does not do is refused by its name; none is accepted and ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from ...front.constraints import KINDS, OPTIONS
+from ...front.params import MAX_NAME, GenerateRequest
+from ...wire.errors import InvalidRequest
+from .response_format import FIELD, constraint_fields
+
+COMPLETION_MAX_TOKENS = 16  # OpenAI's own default for this endpoint
+MAX_PROMPTS = 1024
+MAX_TOP_LOGPROBS = 20
+
+# Fields that mean the same here, in OpenAI's bodies and in GenerateRequest.
+_SHARED = (
+    "temperature",
+    "top_p",
+    "n",
+    "seed",
+    "stop",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "min_tokens",
+    "stop_token_ids",
+    "include_stop",
+    "ignore_eos",
+    "skip_special_tokens",
+    "allow_control_tokens",
+    "cache_salt",
+    "priority",
+    *KINDS,
+    *OPTIONS,
+)
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """include_usage: one more chunk at the end, with no choices and the counts of the whole request."""
+
+    include_usage: bool | None = None
+
+
+class SharedFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What both endpoints take. Null means what absent means. `user` is written to the log and has no other effect."""
+
+    model: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    max_tokens: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    min_tokens: int | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop: bool | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    allow_control_tokens: bool | None = None
+    cache_salt: str | None = None
+    priority: int | None = None
+    request_id: str | None = None
+
+    response_format: dict[str, Any] | None = None
+    json_schema: dict[str, Any] | bool | str | None = None
+    json_object: bool | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    choice: list[str] | None = None
+    structural_tag: dict[str, Any] | None = None
+    strict: bool | None = None
+    grammar_engine: Literal["auto", "llguidance", "xgrammar"] | None = None
+    max_whitespace: int | None = None
+    max_string: int | None = None
+    extra_properties: bool | None = None
+
+    @property
+    def constrained(self) -> bool:
+        """Whether something constrains the completion."""
+        return bool(constraint_fields(self.response_format)) or any(
+            getattr(self, kind) not in (None, False) for kind in KINDS
+        )
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a chunk of counts. Raises InvalidRequest where there is no stream."""
+        if self.stream_options is not None and not self.stream:
+            raise InvalidRequest("stream_options needs stream to be true.", "stream_options")
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def requests(self) -> list[GenerateRequest]:
+        """One native request for each prompt. Raises InvalidRequest naming the field."""
+        raise NotImplementedError
+
+    def names(self) -> dict[str, str]:
+        """Fields of GenerateRequest that have another name in this body."""
+        return dict.fromkeys(constraint_fields(self.response_format).keys() & {*KINDS}, FIELD)
+
+    def shared(self) -> dict[str, Any]:
+        """The fields that pass on as they are; null ones are left to their defaults."""
+        if self.user is not None and len(self.user) > MAX_NAME:
+            raise InvalidRequest(f"user may have {MAX_NAME} characters at most, not {len(self.user)}.", "user")
+        given = {name: getattr(self, name) for name in _SHARED}
+        given["logit_bias"] = self.logit_bias
+        fields = {name: value for name, value in given.items() if value is not None}
+        return {**fields, **self._formatted(fields)}
+
+    def _formatted(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """What `response_format` adds to these fields; it excludes the native ones."""
+        formatted = constraint_fields(self.response_format)
+        native = next((kind for kind in KINDS if kind in fields), None)
+        if formatted and native is not None:
+            raise InvalidRequest(f"Give one of {FIELD} and {native}, not both.", native)
+        if "strict" in formatted and "strict" in fields:
+            raise InvalidRequest(f"Give strict once: in {FIELD}, or beside it.", "strict")
+        return formatted
+
+
+class CompletionBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
+    """The body of /v1/completions."""
+
+    prompt: str | list[str | int | list[int]]
+    logprobs: int | None = None
+    echo: bool | None = None
+    best_of: int | None = None
+    suffix: str | None = None
+
+    def requests(self) -> list[GenerateRequest]:
+        """One native request for each prompt. Raises InvalidRequest naming the field."""
+        if self.suffix:
+            raise InvalidRequest("suffix (insertion) is not supported; send the text before it as prompt.", "suffix")
+        if self.best_of not in (None, self.n or 1):
+            raise InvalidRequest("best_of is supported only where it equals n.", "best_of")
+        fields = self.shared()
+        fields["max_tokens"] = COMPLETION_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+        fields["logprobs"] = self.logprobs
+        fields["echo"] = bool(self.echo)
+        if self.echo:
+            fields["prompt_logprobs"] = self.logprobs
+        return [GenerateRequest(prompt=prompt, **fields) for prompt in _prompts(self.prompt)]
+
+    def names(self) -> dict[str, str]:
+        return {"prompt_logprobs": "logprobs", **super().names()}
+
+
+class ChatBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
+    """The body of /v1/chat/completions. Fields after `chat_template_kwargs` are OpenAI's that are not supported yet."""
+
+    messages: list[dict[str, Any]]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    modalities: list[str] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    audio: Any = None
+    function_call: Any = None
+    functions: Any = None
+    metadata: Any = None
+    prediction: Any = None
+    prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
+    reasoning_effort: Any = None
+    safety_identifier: Any = None
+    verbosity: Any = None
+    web_search_options: Any = None
+
+    def requests(self) -> list[GenerateRequest]:
+        """The one native request that this conversation is. Raises InvalidRequest naming the field."""
+        _refuse_unsupported(self)
+        fields = self.shared()
+        if self.max_completion_tokens is not None and self.max_tokens is not None:
+            raise InvalidRequest("Give max_completion_tokens or max_tokens, not both.", "max_tokens")
+        fields["max_tokens"] = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+        fields["logprobs"] = self._logprobs()
+        fields["tools"] = self.tools or None
+        fields["tool_choice"] = self.tool_choice
+        fields["parallel_tool_calls"] = self.parallel_tool_calls
+        fields["add_generation_prompt"] = self.add_generation_prompt
+        fields["continue_final_message"] = bool(self.continue_final_message)
+        fields["template_kwargs"] = self.chat_template_kwargs or {}
+        return [GenerateRequest(messages=self.messages, **fields)]
+
+    def names(self) -> dict[str, str]:
+        completion = {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
+        return {"template_kwargs": "chat_template_kwargs", **completion, **super().names()}
+
+    @property
+    def constrained(self) -> bool:
+        return super().constrained or (bool(self.tools) and self.tool_choice != "none")
+
+    def _logprobs(self) -> int | None:
+        top = self.top_logprobs
+        if not self.logprobs:
+            if top is not None:
+                raise InvalidRequest("top_logprobs needs logprobs to be true.", "top_logprobs")
+            return None
+        if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
+            raise InvalidRequest(f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {top}.", "top_logprobs")
+        return top or 0
+
+
+def _prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[str | int | list[int]]]:
+    """The prompts of a completion body: text, a list of texts, token ids, or a list of lists of token ids."""
+    if isinstance(prompt, str):
+        return [_filled(prompt, "prompt")]
+    if not prompt:
+        raise InvalidRequest("prompt is an empty list; it must hold at least one prompt or token id.", "prompt")
+    kinds = {type(item) for item in prompt}
+    if len(kinds) > 1:
+        raise InvalidRequest(
+            "prompt mixes texts and token ids; a list holds texts, token ids, or lists of token ids. "
+            "One prompt made of both goes to /generate.",
+            "prompt",
+        )
+    if kinds == {int}:
+        return [prompt]
+    if len(prompt) > MAX_PROMPTS:
+        raise InvalidRequest(f"prompt may hold {MAX_PROMPTS} prompts at most, not {len(prompt)}.", "prompt")
+    return [_filled(item, f"prompt[{i}]") for i, item in enumerate(prompt)]  # pyright: ignore[reportReturnType]
+
+
+def _filled(prompt: Any, place: str) -> Any:
+    if not prompt:
+        raise InvalidRequest(f"{place} is empty; a prompt must hold at least one token.", place)
+    return prompt
+
+
+_UNSUPPORTED = {
+    "audio": "audio is not supported",
+    "function_call": "function_call is not supported; it was replaced by tool_choice",
+    "functions": "functions is not supported; it was replaced by tools",
+    "metadata": "metadata is not supported; nothing is stored",
+    "prediction": "prediction is not supported",
+    "prompt_cache_key": "prompt_cache_key is not supported; prefixes are shared anyway, unless cache_salt differs",
+    "prompt_cache_retention": "prompt_cache_retention is not supported",
+    "reasoning_effort": "reasoning_effort is not supported",
+    "safety_identifier": "safety_identifier is not supported; user is written to the log",
+    "verbosity": "verbosity is not supported",
+    "web_search_options": "web_search_options is not supported",
+}
+
+
+def _refuse_unsupported(body: ChatBody) -> None:
+    for field, sentence in _UNSUPPORTED.items():
+        if getattr(body, field) is not None:
+            raise InvalidRequest(f"{sentence}.", field)
+    if body.modalities not in (None, ["text"]):
+        raise InvalidRequest('modalities may only be ["text"].', "modalities")
+    if body.store:
+        raise InvalidRequest("store is not supported; nothing is stored.", "store")
+    if body.service_tier not in (None, "auto", "default"):
+        raise InvalidRequest("service_tier may only be 'auto' or 'default'.", "service_tier")
+    for i, message in enumerate(body.messages):
+        for key in ("function_call", "audio"):
+            if message.get(key) is not None:
+                raise InvalidRequest(f"messages[{i}].{key} is not supported.", f"messages[{i}].{key}")

@@ -1,0 +1,192 @@
+"""What /v1/chat/completions answers: a whole completion, or the chunks of a streamed one."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ...front.results import Completion
+from ...wire.answers import Alternative, TextChunk, TokenLogprob, ToolCallPiece
+from ..extension import Extension, Extensions
+from ..usage import Usage
+from .bodies import ChatBody
+from .token_names import token_name
+
+
+class TopToken(msgspec.Struct, frozen=True):
+    token: str
+    logprob: float | None
+    bytes: list[int]
+
+
+class ChatToken(msgspec.Struct, frozen=True):
+    """A token of the completion; `top_logprobs` are the likeliest at its position, most likely first."""
+
+    token: str
+    logprob: float | None
+    bytes: list[int]
+    top_logprobs: list[TopToken]
+
+
+class ChatLogprobs(msgspec.Struct, frozen=True):
+    """One entry for each token of the completion, those that make up its tool calls included."""
+
+    content: list[ChatToken]
+    refusal: None = None
+
+
+class CalledFunction(msgspec.Struct, frozen=True):
+    """arguments: JSON text; in a stream, a piece of it, and the name comes with the first one only."""
+
+    arguments: str
+    name: str | UnsetType = UNSET
+
+
+class ChatToolCall(msgspec.Struct, frozen=True):
+    id: str
+    function: CalledFunction
+    type: str = "function"
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True):
+    """What is new of the call with this number; its id, type and name come first, and once."""
+
+    index: int
+    function: CalledFunction
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """`content` is null where there is nothing but tool calls."""
+
+    role: str
+    content: str | None
+    refusal: None = None
+    tool_calls: list[ChatToolCall] | UnsetType = UNSET
+
+
+class ChatChoice(msgspec.Struct, frozen=True):
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: str
+
+
+class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A completion that is not streamed. `sapwood` is there where the request has a constraint."""
+
+    id: str
+    object: str = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    sapwood: Extension | UnsetType = UNSET
+
+
+class ChatDelta(msgspec.Struct, frozen=True):
+    role: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
+
+
+class ChatDeltaChoice(msgspec.Struct, frozen=True):
+    """`finish_reason` is null in every chunk but the choice's last."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: str | None
+
+
+class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a stream. `usage` is absent, unless the caller wanted it at the end; `sapwood` comes once."""
+
+    id: str
+    object: str = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChatDeltaChoice]
+    usage: Usage | UnsetType | None = UNSET
+    sapwood: Extension | UnsetType = UNSET
+
+
+class ChatAnswers:
+    """Makes the answers to one request. Choice i is sample i."""
+
+    def __init__(self, body: ChatBody, model: str, request_id: str) -> None:
+        self._logprobs = bool(body.logprobs)
+        self._no_usage = None if body.include_usage else UNSET
+        self._model = model
+        self._id = request_id
+        self._created = int(time.time())
+        self._begun: set[int] = set()
+        self._extensions = Extensions(body.constrained)
+
+    def whole(self, completions: list[list[Completion]], usage: Usage) -> ChatAnswer:
+        """The answer that is not streamed."""
+        choices = [self._choice(each) for each in completions[0]]
+        extension = self._extensions.next(completions[0][0].relaxed)
+        return ChatAnswer(
+            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage, sapwood=extension
+        )
+
+    def events(self, _prompt: int, chunk: TextChunk) -> list[bytes]:
+        """The events that a chunk becomes: the role before a choice's first text, and then what there is to say."""
+        events = []
+        if chunk.index not in self._begun:
+            self._begun.add(chunk.index)
+            extension = self._extensions.next(chunk.relaxed) if chunk.index == 0 else UNSET
+            opening = ChatDeltaChoice(chunk.index, ChatDelta(role="assistant", content=""), None, None)
+            events.append(msgspec.json.encode(self._chunk([opening], self._no_usage, extension)))
+        if chunk.text or chunk.finish or chunk.logprobs or chunk.tool_calls:
+            delta = ChatDelta(
+                content=chunk.text or UNSET, tool_calls=[_call_delta(each) for each in chunk.tool_calls] or UNSET
+            )
+            logprobs = _chat_logprobs(chunk.logprobs) if self._logprobs else None
+            choice = ChatDeltaChoice(chunk.index, delta, logprobs, chunk.finish.reason if chunk.finish else None)
+            events.append(msgspec.json.encode(self._chunk([choice], self._no_usage)))
+        return events
+
+    def usage_event(self, usage: Usage) -> bytes:
+        """The event after the last choice has ended, for a caller who wanted the counts."""
+        return msgspec.json.encode(self._chunk([], usage))
+
+    def _choice(self, completion: Completion) -> ChatChoice:
+        logprobs = _chat_logprobs(completion.logprobs or []) if self._logprobs else None
+        calls = [ChatToolCall(each.id, CalledFunction(each.arguments, each.name)) for each in completion.tool_calls]
+        content = completion.text or (None if calls else "")
+        message = ChatMessage("assistant", content, tool_calls=calls or UNSET)
+        return ChatChoice(completion.index, message, logprobs, completion.finish_reason)
+
+    def _chunk(
+        self,
+        choices: list[ChatDeltaChoice],
+        usage: Usage | UnsetType | None,
+        extension: Extension | UnsetType = UNSET,
+    ) -> ChatChunk:
+        return ChatChunk(
+            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage, sapwood=extension
+        )
+
+
+def _call_delta(piece: ToolCallPiece) -> ToolCallDelta:
+    if not piece.id:
+        return ToolCallDelta(piece.index, CalledFunction(piece.arguments))
+    return ToolCallDelta(piece.index, CalledFunction(piece.arguments, piece.name), piece.id, "function")
+
+
+def _chat_logprobs(tokens: list[TokenLogprob]) -> ChatLogprobs:
+    return ChatLogprobs(
+        [
+            ChatToken(token_name(each), each.logprob, list(each.data), [_top_token(top) for top in each.top])
+            for each in tokens
+        ]
+    )
+
+
+def _top_token(top: Alternative) -> TopToken:
+    return TopToken(token_name(top), top.logprob, list(top.data))

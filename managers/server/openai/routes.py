@@ -1,0 +1,88 @@
+"""The OpenAI endpoints. A request is checked whole before any of it is submitted: one bad item refuses it, by name."""
+
+from __future__ import annotations
+
+import uuid
+
+from aiohttp import web
+
+from ...front.bodies import decode_body
+from ...front.params import to_submit
+from ...wire.errors import InvalidRequest
+from ..events import stream_events
+from ..reading import understand
+from ..responses import json_response
+from ..state import STATE, ServerState
+from ..work import Work
+from .bodies import ChatBody, CompletionBody, SharedFields
+from .chat import ChatAnswers
+from .text import TextAnswers
+
+
+async def completions(request: web.Request) -> web.StreamResponse:
+    """POST /v1/completions."""
+    state = request.app[STATE]
+    state.require_ready()
+
+    def understood(data: bytes) -> tuple[CompletionBody, Work]:
+        body = decode_body(data, CompletionBody)
+        return body, _work(state, body, "completions", "cmpl")
+
+    body, work = await understand(request, understood)
+    return await _answer(request, body, work, TextAnswers(body, state.model_name, work.request_id))
+
+
+async def chat_completions(request: web.Request) -> web.StreamResponse:
+    """POST /v1/chat/completions."""
+    state = request.app[STATE]
+    state.require_ready()
+
+    def understood(data: bytes) -> tuple[ChatBody, Work]:
+        body = decode_body(data, ChatBody)
+        return body, _work(state, body, "chat", "chatcmpl")
+
+    body, work = await understand(request, understood)
+    return await _answer(request, body, work, ChatAnswers(body, state.model_name, work.request_id))
+
+
+def _work(state: ServerState, body: SharedFields, endpoint: str, id_prefix: str) -> Work:
+    """The checked work of a body. Raises InvalidRequest, with fields by the names that the caller knows them under."""
+    state.check_model(body.model)
+    request_id = f"{id_prefix}-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
+    requests, names = body.requests(), body.names()
+    many = len(requests) > 1
+    sequences, capacity = len(requests) * (body.n or 1), state.front.config.capacity
+    if many and sequences > capacity:
+        raise InvalidRequest(f"prompt asks for {sequences} sequences; {capacity} can be open at once.", "prompt")
+
+    def renamed(error: InvalidRequest, item: int) -> InvalidRequest:
+        field, message = error.field or "", str(error)
+        for ours, theirs in names.items():
+            field, message = field.replace(ours, theirs), message.replace(ours, theirs)
+        if many and field.startswith("prompt"):
+            place = f"prompt[{item}]"
+            message = message.replace("prompt", place, 1) if "prompt" in message else f"{place}: {message}"
+            field = field.replace("prompt", place, 1)
+        return InvalidRequest(message, field or None)
+
+    submits = []
+    for i, request in enumerate(requests):
+        request.request_id = f"{request_id}-{i}" if many else request_id
+        try:
+            submits.append(to_submit(request, vocab_size=state.front.info.model.vocab_size))
+        except InvalidRequest as error:
+            raise renamed(error, i) from None
+    label = f"{endpoint} user={body.user!r}" if body.user else endpoint
+    return Work(state, request_id, submits, label, renamed)
+
+
+async def _answer(
+    request: web.Request, body: SharedFields, work: Work, answers: TextAnswers | ChatAnswers
+) -> web.StreamResponse:
+    """Run the work and answer, streamed or whole."""
+    wants_usage = body.include_usage
+    async with work:
+        if not body.stream:
+            return json_response(answers.whole(await work.completions(), work.usage()), work.request_id)
+        last = (lambda: answers.usage_event(work.usage())) if wants_usage else None
+        return await stream_events(request, work, answers.events, last)

@@ -1,0 +1,239 @@
+"""The tokenizer process: requests become token sequences on their way in, tokens become text on their way out.
+
+It must never import torch, and a request that fails here must hurt nobody else. Encoding runs on two threads, one for
+short and one for long texts, so that neither a long prompt nor a crowd of them holds up the streams of others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from ...constrained.spec import Compiled
+from ...runtime.text.chat.template import ChatTemplate
+from ...runtime.text.chat.tool_formats import ToolFormat, tool_format
+from ...runtime.text.tokenizers.base import Tokenizer
+from ...runtime.text.tokenizers.loading import load_tokenizer
+from ..wire.answers import Rejected, TokenBatch, TokenChunk
+from ..wire.child import Child
+from ..wire.errors import InvalidRequest
+from ..wire.inboxes import ToTokenizer
+from ..wire.lifecycle import ConfigureTokenizer, Limits, Shutdown
+from ..wire.logs import start_logging
+from ..wire.questions import RenderCall, Rendered
+from ..wire.requests import Abort, StopMatched, Submit
+from ..wire.sockets import AsyncInbox, Outbox
+from .grammars.pool import CompilerFailed
+from .grammars.service import GrammarService, Refused
+from .prompt_encoding import Encoded, PromptEncoder, encoding_work, rendering_work
+from .text_output import SampleOutput
+from .tool_calling import CallOutput, calls_tools, complaint_about, constraint_of
+
+WARM_AFTER_SECONDS = 1.0  # once requests can come; an engine that ends before that has no use for it
+LONG_WORK = 20_000  # bytes; encoding this many takes some milliseconds
+
+
+class _Lane:
+    """A thread that encodes one request after the other.
+
+    Each has a tokenizer to itself for encoding: its implementations are not safe to share among threads, least of all
+    where text must not become control tokens. (Looking up a token's bytes is.)
+    """
+
+    def __init__(self, name: str, tokenizer: Callable[[], Tokenizer], style: ToolFormat | None) -> None:
+        """tokenizer: called in the thread, when the first request comes. style: of tools and their calls."""
+        self._style = style
+        self._thread = ThreadPoolExecutor(1, name)
+        self._make_tokenizer = tokenizer
+        self._encoder: PromptEncoder | None = None
+
+    async def encode(self, submit: Submit, max_context: int) -> Encoded:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, submit, max_context)
+
+    async def render(self, call: RenderCall) -> Rendered:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._render, call)
+
+    def _encode(self, submit: Submit, max_context: int) -> Encoded:
+        return self._ready_encoder().encode(submit, max_context)
+
+    def _render(self, call: RenderCall) -> Rendered:
+        prompt, text = self._ready_encoder().render(call.chat)
+        return Rendered(call.call_id, prompt, text)
+
+    def _ready_encoder(self) -> PromptEncoder:
+        if self._encoder is None:
+            tokenizer = self._make_tokenizer()
+            source = tokenizer.chat_template
+            self._encoder = PromptEncoder(tokenizer, ChatTemplate(source, tokenizer) if source else None, self._style)
+        return self._encoder
+
+
+class TokenizerProcess:
+    """Joins a model's text handling to the sockets. All sending happens in the event loop's thread."""
+
+    def __init__(self, child: Child, model_path: Path, tool_style: str = "auto") -> None:
+        """tool_style: the name of a tool format; "auto" asks the model's chat template."""
+        self._child = child
+        self._tokenizer = load_tokenizer(model_path)
+        self.vocab_size = self._tokenizer.vocab_size
+        self._scheduler = Outbox(child.link, "scheduler")
+        self._style = tool_format(tool_style, self._tokenizer.chat_template)
+        self._short = _Lane("short", lambda: self._tokenizer, self._style)
+        self._long = _Lane("long", lambda: load_tokenizer(model_path), self._style)
+        self._grammars = GrammarService(model_path)
+        self._warming: asyncio.Task[None] | None = None
+        self._max_context = 0
+        self._encoding: dict[str, asyncio.Task[None]] = {}
+        self._rendering: set[asyncio.Task[None]] = set()
+        self._open: dict[str, dict[int, SampleOutput]] = {}
+
+    async def run(self, inbox: AsyncInbox[ToTokenizer]) -> None:
+        """Serve until Shutdown."""
+        while True:
+            message = await inbox.receive()
+            match message:
+                case Submit():
+                    task = asyncio.create_task(self._submit(message))
+                    self._encoding[message.request_id] = task
+                case RenderCall():
+                    task = asyncio.create_task(self._render(message))
+                    self._rendering.add(task)
+                    task.add_done_callback(self._rendering.discard)
+                case Abort():
+                    self._abort(message)
+                case TokenBatch():
+                    for chunk in message.chunks:
+                        self._answer(chunk)
+                case Limits():
+                    self._max_context = message.max_context
+                    if self._warming is None:
+                        self._warming = asyncio.create_task(self._warm_grammars())
+                case Shutdown():
+                    if self._warming is not None:
+                        self._warming.cancel()
+                    await self._grammars.close()
+                    return
+                case ConfigureTokenizer():
+                    self._child.log.warning("configured a second time; ignored")
+            await asyncio.sleep(0)  # an inbox that is never empty would starve the encoding tasks
+
+    # --- on the way in ---------------------------------------------------------------------------------------------
+
+    async def _submit(self, submit: Submit) -> None:
+        """Encode, then hand the sequences on, unless the request was aborted meanwhile (which cancels this task)."""
+        try:
+            lane = self._long if encoding_work(submit) > LONG_WORK else self._short
+            encoded = await lane.encode(submit, self._max_context)
+            self._open_samples(encoded, await self._compiled(submit))
+        except InvalidRequest as error:
+            self._child.front.send(Rejected(submit.request_id, "invalid", str(error), error.field))
+        except CompilerFailed as error:
+            self._child.front.send(Rejected(submit.request_id, "failed", str(error)))
+        except Exception as error:
+            self._child.log.exception("request %s failed in the tokenizer", submit.request_id)
+            text = f"The request could not be tokenized: {type(error).__name__}: {error}"
+            self._child.front.send(Rejected(submit.request_id, "failed", text))
+        finally:
+            if self._encoding.get(submit.request_id) is asyncio.current_task():
+                del self._encoding[submit.request_id]
+
+    async def _compiled(self, submit: Submit) -> Compiled | None:
+        """The constraint of a request. Raises InvalidRequest."""
+        constraint = constraint_of(submit, self._style)
+        if constraint is None:
+            return None
+        try:
+            return await self._grammars.compile(constraint)
+        except Refused as error:
+            raise complaint_about(submit, constraint, str(error)) from None
+
+    async def _warm_grammars(self) -> None:
+        await asyncio.sleep(WARM_AFTER_SECONDS)
+        await self._grammars.warm()
+
+    def _open_samples(self, encoded: Encoded, grammar: Compiled | None) -> None:
+        submit = encoded.submit
+        relaxed = grammar.relaxed if grammar is not None else []
+        self._open[submit.request_id] = {
+            i: SampleOutput(
+                self._tokenizer,
+                submit,
+                i,
+                sequence,
+                encoded.prompt_text,
+                CallOutput(self._style, submit) if self._style is not None and calls_tools(submit) else None,
+                relaxed if i == 0 else (),
+            )
+            for i, sequence in enumerate(encoded.sequences)
+        }
+        for request in encoded.requests:
+            self._scheduler.send(msgspec.structs.replace(request, grammar=grammar))
+
+    async def _render(self, call: RenderCall) -> None:
+        try:
+            lane = self._long if rendering_work(call.chat) > LONG_WORK else self._short
+            rendered = await lane.render(call)
+        except InvalidRequest as error:
+            rendered = Rendered(call.call_id, error=str(error))
+        except Exception as error:
+            self._child.log.exception("a conversation could not be rendered")
+            text = f"The conversation could not be rendered: {type(error).__name__}: {error}"
+            rendered = Rendered(call.call_id, error=text)
+        self._child.front.send(rendered)
+
+    def _abort(self, message: Abort) -> None:
+        encoding = self._encoding.pop(message.request_id, None)
+        if encoding is not None:
+            encoding.cancel()
+        if self._open.pop(message.request_id, None) is not None:
+            self._scheduler.send(message)
+
+    # --- on the way out --------------------------------------------------------------------------------------------
+
+    def _answer(self, chunk: TokenChunk) -> None:
+        """Pass a chunk on as text. Chunks of samples that are over (aborted, stopped by a string) are dropped."""
+        samples = self._open.get(chunk.request_id, {})
+        output = samples.get(chunk.index)
+        if output is None:
+            return
+        try:
+            text_chunk = output.take(chunk)
+        except Exception as error:
+            self._fail(chunk.request_id, error)
+            return
+        if output.finished:
+            if chunk.finish is None:
+                self._scheduler.send(StopMatched(chunk.request_id, chunk.index))
+            del samples[chunk.index]
+            if not samples:
+                del self._open[chunk.request_id]
+        self._child.front.send(text_chunk)
+
+    def _fail(self, request_id: str, error: Exception) -> None:
+        self._child.log.exception("request %s failed in the tokenizer", request_id)
+        self._abort(Abort(request_id))
+        text = f"The completion could not be turned into text: {type(error).__name__}: {error}"
+        self._child.front.send(Rejected(request_id, "failed", text))
+
+
+async def _serve(child: Child) -> None:
+    inbox: AsyncInbox[ToTokenizer] = AsyncInbox(child.link, "tokenizer", ToTokenizer)
+    child.hello()
+    while not isinstance(message := await inbox.receive(), ConfigureTokenizer):
+        if isinstance(message, Shutdown):
+            return
+    start_logging(child.role, message.log_level)
+    started = time.perf_counter()
+    process = TokenizerProcess(child, Path(message.model_path), message.tool_format)
+    child.ready({"load": time.perf_counter() - started}, vocab_size=process.vocab_size)
+    await process.run(inbox)
+
+
+def serve(child: Child) -> None:
+    """Load the model's tokenizer as configured, then run until Shutdown."""
+    asyncio.run(_serve(child))

@@ -1,0 +1,250 @@
+"""From a submitted request to the token sequences that the scheduler computes. Refuses what cannot be computed.
+
+It must not keep anything between requests: a request is a function of its message, the tokenizer and the context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import cast
+
+import msgspec
+import numpy as np
+
+from ...runtime.errors import TemplateError
+from ...runtime.records import pack_ids
+from ...runtime.text.chat.template import ChatTemplate
+from ...runtime.text.chat.tool_formats import ToolFormat, with_tools_shown
+from ...runtime.text.tokenizers.base import Fragment, Tokenizer
+from ..wire.errors import InvalidRequest
+from ..wire.requests import Chat, Submit, TokenizedRequest
+
+_MASK = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One sequence to compute. score_start: the first position whose log-probability is wanted; 0 means from the
+    first one on, which has none and is reported as such; None where none are wanted."""
+
+    token_ids: list[int]
+    score_start: int | None
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A request in tokens: `sequences` by sample index, and the prompt's own text for `echo` ("" without)."""
+
+    submit: Submit
+    sequences: list[Sequence]
+    requests: list[TokenizedRequest]
+    prompt_text: str
+
+
+class PromptEncoder:
+    """Encodes requests for one model. For one thread: tokenizers are not safe to share."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate | None, tool_format: ToolFormat | None = None
+    ) -> None:
+        """tool_format: how tools are shown where the template cannot."""
+        self._tokenizer = tokenizer
+        self._template = template
+        self._tool_format = tool_format
+        self._longest_token = max(1, *(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)))
+
+    def encode(self, submit: Submit, max_context: int) -> Encoded:
+        """The request's sequences, each shorter than `max_context` tokens. Raises InvalidRequest naming the field."""
+        field = "messages" if submit.chat is not None else "prompt"
+        text = _characters(submit)
+        at_least = text // self._longest_token + sum(len(run) for run in submit.prompt or [] if isinstance(run, list))
+        if at_least >= max_context:  # what is far too long is refused unread: it would hold up the others'
+            raise _too_long(f"at least {at_least}" if text else str(at_least), max_context, field)
+        if submit.chat is not None:
+            prompt = self._encode_chat(submit.chat, max_context)
+        else:
+            prompt = self._encode_runs(submit, submit.prompt or [[]])
+            if not prompt and submit.score is not None:
+                prompt = [self._start_id("prompt is empty")]
+        if not prompt:
+            raise InvalidRequest(f"{field} gives no tokens; at least one is needed.", field)
+        if submit.score is None:
+            _check_length(len(prompt), max_context, field)
+            sequences = [Sequence(prompt, self._logprob_start(submit, len(prompt)))] * submit.n
+        else:
+            sequences = self._continued(submit, prompt, max_context)
+        requests = [self._request(submit, i, sequence, max_context) for i, sequence in enumerate(sequences)]
+        return Encoded(submit, sequences, requests, self._prompt_text(submit) if submit.echo else "")
+
+    def render(self, chat: Chat) -> tuple[list[str | list[int]], str]:
+        """A conversation as a prompt, text and ids of control tokens by turns, and as its text. Raises InvalidRequest.
+
+        As a request's prompt it gives the same tokens as the conversation itself.
+        """
+        fragments = self._render_chat(chat)
+        prompt: list[str | list[int]] = []
+        for is_text, neighbours in groupby(fragments, lambda fragment: isinstance(fragment, str)):
+            run = list(neighbours)
+            prompt.append("".join(cast(list[str], run)) if is_text else cast(list[int], run))
+        text = "".join(f if isinstance(f, str) else self._tokenizer.token_text(f) for f in fragments)
+        return prompt, text
+
+    def _encode_chat(self, chat: Chat, max_context: int) -> list[int]:
+        fragments = self._render_chat(chat)
+        at_least = sum(len(each) // self._longest_token if isinstance(each, str) else 1 for each in fragments)
+        if at_least >= max_context:  # also what stands elsewhere than in the contents: in tools, in calls of them
+            raise _too_long(f"at least {at_least}", max_context, "messages")
+        return self._tokenizer.encode_fragments(fragments)
+
+    def _render_chat(self, chat: Chat) -> list[Fragment]:
+        if self._template is None:
+            raise InvalidRequest("This model has no chat template; send a prompt instead of messages.", "messages")
+        messages = chat.messages
+        if self._tool_format is not None:
+            source = self._tokenizer.chat_template or ""
+            messages = with_tools_shown(self._tool_format, messages, chat.tools, source)
+        try:
+            return self._template.render(
+                messages,
+                tools=chat.tools,
+                add_generation_prompt=chat.add_generation_prompt,
+                continue_final_message=chat.continue_final_message,
+                template_kwargs=chat.template_kwargs,
+                allow_control=chat.allow_control_tokens,
+            )
+        except TemplateError as error:
+            raise InvalidRequest(str(error), "messages") from None
+
+    def _encode_runs(self, submit: Submit, runs: list[str | list[int]]) -> list[int]:
+        """The runs as one sequence. BOS comes only before leading text."""
+        add_bos = isinstance(runs[0], str) and self._tokenizer.adds_bos
+        if len(runs) == 1 and isinstance(runs[0], str):
+            return self._tokenizer.encode(runs[0], add_bos=add_bos, allow_control=submit.allow_control_tokens)
+        fragments: list[str | int] = []
+        for run in runs:
+            if isinstance(run, list):
+                fragments.extend(run)
+            else:
+                fragments.extend(self._tokenizer.split_control(run) if submit.allow_control_tokens else [run])
+        bos_id = self._tokenizer.bos_id
+        leading = [bos_id] if add_bos and bos_id is not None else []
+        return leading + self._tokenizer.encode_fragments(fragments)
+
+    def _continued(self, submit: Submit, prompt: list[int], max_context: int) -> list[Sequence]:
+        """The prompt followed by each continuation. Where one changes the prompt's very first token, which then has to
+        be scored and has nothing before it, all of them are scored whole, as without a prompt: what one of them says
+        in place of the prompt's tokens cannot be compared with what others say after these."""
+        assert submit.score is not None
+        sequences = [self._with_continuation(submit, prompt, i) for i in range(len(submit.score))]
+        if any(each.score_start == 0 for each in sequences):
+            start_id = self._start_id("prompt has one token, which merges with a continuation")
+            sequences = [Sequence([start_id, *each.token_ids], 1) for each in sequences]
+        for i, sequence in enumerate(sequences):
+            _check_length(len(sequence.token_ids), max_context, f"continuations[{i}]")
+        return sequences
+
+    def _with_continuation(self, submit: Submit, prompt: list[int], index: int) -> Sequence:
+        """The prompt followed by a continuation. Text after text is tokenized with it, since tokens may span both."""
+        assert submit.score is not None
+        assert submit.prompt is not None
+        field, continuation = f"continuations[{index}]", submit.score[index]
+        last = submit.prompt[-1] if submit.prompt else []
+        if not submit.prompt:
+            whole = prompt + self._encode_runs(submit, [[], continuation])
+        elif isinstance(continuation, list):
+            whole = prompt + continuation
+        elif isinstance(last, str):
+            whole = self._encode_runs(submit, [*submit.prompt[:-1], last + continuation])
+        else:
+            whole = self._encode_runs(submit, [*submit.prompt, continuation])
+        start = next((i for i, (a, b) in enumerate(zip(prompt, whole)) if a != b), min(len(prompt), len(whole)))
+        if start >= len(whole):
+            raise InvalidRequest(f"{field} adds no token to the prompt; there is nothing to score.", field)
+        return Sequence(whole, start)
+
+    def _start_id(self, why: str) -> int:
+        """The token that stands for the start of a text. why: it is needed."""
+        bos_id, ends = self._tokenizer.bos_id, self._tokenizer.eos_ids
+        if bos_id is None and not ends:
+            text = f"{why}, and this model has no token for the start of a text; give a longer prompt."
+            raise InvalidRequest(text, "prompt")
+        return min(ends) if bos_id is None else bos_id
+
+    def _logprob_start(self, submit: Submit, length: int) -> int | None:
+        if submit.prompt_logprobs is None:
+            return None
+        if submit.logprob_start >= length:
+            text = f"logprob_start is {submit.logprob_start}, but the prompt has {length} tokens."
+            raise InvalidRequest(text, "logprob_start")
+        return submit.logprob_start
+
+    def _request(self, submit: Submit, index: int, sequence: Sequence, max_context: int) -> TokenizedRequest:
+        sampling = submit.sampling
+        room = max_context - len(sequence.token_ids)
+        max_tokens = room if sampling.max_tokens < 0 else min(sampling.max_tokens, room)
+        eos_ids = () if sampling.ignore_eos else self._tokenizer.eos_ids
+        stop_ids = sorted({*eos_ids, *sampling.stop_token_ids})
+        if sampling.min_tokens and len(stop_ids) >= self._tokenizer.vocab_size:
+            text = "stop_token_ids holds every token, which leaves none for min_tokens."
+            raise InvalidRequest(text, "stop_token_ids")
+        start = None if sequence.score_start is None else max(1, sequence.score_start)
+        return TokenizedRequest(
+            request_id=submit.request_id,
+            index=index,
+            token_ids=pack_ids(np.asarray(sequence.token_ids)),
+            sampling=msgspec.structs.replace(sampling, max_tokens=max_tokens, seed=sample_seed(sampling.seed, index)),
+            stop_ids=stop_ids,
+            namespace=submit.namespace,
+            priority=submit.priority,
+            score_start=start if start is not None and start < len(sequence.token_ids) else None,
+            score_top=submit.prompt_logprobs or 0,
+        )
+
+    def _prompt_text(self, submit: Submit) -> str:
+        runs = submit.prompt or []
+        return "".join(run if isinstance(run, str) else self._text_of(run) for run in runs)
+
+    def _text_of(self, ids: list[int]) -> str:
+        return b"".join(map(self._tokenizer.token_bytes, ids)).decode("utf-8", "replace")
+
+
+def sample_seed(seed: int, index: int) -> int:
+    """The seed in [0, 2^63) of sample `index`: the request's own for the first, splitmix64 of both for the others."""
+    if index == 0:
+        return seed
+    value = (seed + index * 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (value ^ (value >> 31)) >> 1
+
+
+def encoding_work(submit: Submit) -> int:
+    """How much there is to encode, in bytes or so. A prompt is encoded anew with every continuation."""
+    again = max(len(submit.score or ()) - 1, 0) * sum(len(run) for run in submit.prompt or ())
+    return len(msgspec.msgpack.encode(submit)) + again
+
+
+def rendering_work(chat: Chat) -> int:
+    """How much there is to render, in bytes or so."""
+    return len(msgspec.msgpack.encode(chat))
+
+
+def _characters(submit: Submit) -> int:
+    """How much text a request holds, in its largest sequence."""
+    if submit.chat is not None:
+        contents = [message.get("content") for message in submit.chat.messages]
+        parts = [each if isinstance(each, list) else [{"text": each or ""}] for each in contents]
+        return sum(len(part["text"]) for each in parts for part in each)
+    texts = [run for run in submit.prompt or [] if isinstance(run, str)]
+    return sum(map(len, texts)) + max((len(each) for each in submit.score or [] if isinstance(each, str)), default=0)
+
+
+def _check_length(length: int, max_context: int, field: str) -> None:
+    if length >= max_context:
+        raise _too_long(str(length), max_context, field)
+
+
+def _too_long(length: str, max_context: int, field: str) -> InvalidRequest:
+    text = f"The sequence has {length} tokens, but the context holds {max_context}, prompt and completion together"
+    return InvalidRequest(f"{text}; at most {max_context - 1} may be given.", field)

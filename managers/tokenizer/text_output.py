@@ -1,0 +1,128 @@
+"""From the tokens of one sample to the text its caller sees: detokenizing, stop strings, texts of log-probabilities.
+
+Joined, the texts of a sample's chunks are its completion; text once given out is never taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...constrained.spec import Unenforced
+from ...runtime.records import TopLogprobs
+from ...runtime.text.detokenizer import Detokenizer, StopMatcher
+from ...runtime.text.tokenizers.base import Tokenizer
+from ..wire.answers import Alternative, Finish, TextChunk, TokenChunk, TokenLogprob, ToolCallPiece
+from ..wire.requests import Submit
+from .prompt_encoding import Sequence
+from .tool_calling import CallOutput
+
+_NO_TOP = TopLogprobs([], [])
+
+
+class SampleOutput:
+    """One open sample. Feed it the scheduler's chunks in order, until `finished`.
+
+    A token that ends the completion (the model's own end token, or one of `stop_token_ids`) counts as a token of it but
+    has no text, unless `include_stop`. Stop strings are looked for in the text after the first `min_tokens` tokens.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        submit: Submit,
+        index: int,
+        sequence: Sequence,
+        prompt_text: str,
+        calls: CallOutput | None = None,
+        relaxed: Iterable[Unenforced] = (),
+    ) -> None:
+        """calls: where tools may be called. relaxed: what the first chunk is to say of the constraint."""
+        self._tokenizer = tokenizer
+        self._submit = submit
+        self._index = index
+        self._sequence = sequence
+        self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=submit.skip_special_tokens)
+        self._matcher = StopMatcher(submit.stop)
+        self._pending_text = prompt_text
+        self._calls = calls
+        self._relaxed = list(relaxed)
+        self._prompt_logprobs_due = sequence.score_start is not None
+        self._count = 0
+        self.finished = False
+
+    def take(self, chunk: TokenChunk) -> TextChunk:
+        """The text that these tokens give. Tokens after a stop string are dropped."""
+        text, self._pending_text = self._pending_text, ""
+        finish, taken = None, 0
+        for token_id in chunk.token_ids:
+            taken += 1
+            self._count += 1
+            if self._ends_without_text(token_id, taken, chunk):
+                break
+            emitted, finish = self._push(self._detokenizer.push([token_id]))
+            text += emitted
+            if finish is not None:
+                break
+        if finish is None and chunk.finish is not None:
+            emitted, finish = self._end(chunk.finish)
+            text += emitted
+        pieces: list[ToolCallPiece] = []
+        if self._calls is not None:
+            text, pieces, finish = self._calls.take(text, finish)
+        self.finished = finish is not None
+        relaxed, self._relaxed = self._relaxed, []
+        return TextChunk(
+            request_id=chunk.request_id,
+            index=self._index,
+            text=text,
+            token_ids=chunk.token_ids[:taken],
+            prompt_tokens=len(self._sequence.token_ids),
+            cached_tokens=chunk.cached_tokens,
+            completion_tokens=self._count,
+            logprobs=[
+                self._token_logprob(token_id, logprob, top)
+                for token_id, logprob, top in zip(chunk.token_ids[:taken], chunk.logprobs, chunk.top)
+            ],
+            prompt_logprobs=self._prompt_logprobs(chunk),
+            finish=finish,
+            effort=chunk.effort if finish is not None else None,
+            relaxed=relaxed,
+            tool_calls=pieces,
+        )
+
+    def _ends_without_text(self, token_id: int, taken: int, chunk: TokenChunk) -> bool:
+        is_end = chunk.finish is not None and taken == len(chunk.token_ids) and chunk.finish.matched == token_id
+        return is_end and not self._submit.include_stop
+
+    def _push(self, text: str) -> tuple[str, Finish | None]:
+        if self._count <= self._submit.sampling.min_tokens:
+            return text, None
+        emitted, matched = self._matcher.push(text)
+        if matched is None:
+            return emitted, None
+        return emitted + (matched if self._submit.include_stop else ""), Finish("stop", matched=matched)
+
+    def _end(self, finish: Finish) -> tuple[str, Finish]:
+        """Let out what was held back: bytes of an unfinished character, and the possible start of a stop string."""
+        text, stopped = self._push(self._detokenizer.flush())
+        return (text, stopped) if stopped is not None else (text + self._matcher.flush(), finish)
+
+    def _prompt_logprobs(self, chunk: TokenChunk) -> list[TokenLogprob] | None:
+        """Sent once: with the scores, or with the first chunk where the wanted span has no position to score."""
+        ids, start = self._sequence.token_ids, self._sequence.score_start
+        if not self._prompt_logprobs_due or start is None or (chunk.scored is None and max(1, start) < len(ids)):
+            return None
+        self._prompt_logprobs_due = False
+        values: list[float | None] = [None] if start == 0 else []
+        values.extend(chunk.scored or [])
+        tops = [_NO_TOP] if start == 0 else []
+        tops.extend(chunk.scored_top or [_NO_TOP] * len(chunk.scored or []))
+        return [self._token_logprob(*each) for each in zip(ids[start:], values, tops)]
+
+    def _token_logprob(self, token_id: int, logprob: float | None, top: TopLogprobs) -> TokenLogprob:
+        others = [Alternative(i, *self._spell(i), value) for i, value in zip(top.ids, top.logprobs)]
+        return TokenLogprob(token_id, *self._spell(token_id), logprob, others)
+
+    def _spell(self, token_id: int) -> tuple[str, bytes]:
+        data = self._tokenizer.token_bytes(token_id)
+        return data.decode("utf-8", "replace"), data

@@ -1,0 +1,120 @@
+"""A request on its way out: scheduler -> tokenizer -> front."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ...constrained.spec import Unenforced
+from ...runtime.records import Part, TopLogprobs
+from .message import Message
+
+
+class Finish(Part, frozen=True):
+    """Why a completion ended. reason: "stop", "length", "abort" or "error"; to the front also "tool_calls".
+
+    matched: the stop token id or stop string, for "stop". message and fault: for "error"; the fault is with the server,
+    with its load (a full queue), or with the request (a constraint that cannot be met).
+    """
+
+    reason: str
+    matched: int | str | None = None
+    message: str = ""
+    fault: Literal["server", "load", "request"] = "server"
+
+
+class Effort(Part, frozen=True):
+    """What one sample took. forward_passes: steps that computed tokens of its completion (its prefill is not
+    counted). drafted, accepted: tokens that were guessed ahead, and those of them that turned out right. forced: tokens
+    that its grammar forced, which were not sampled."""
+
+    forward_passes: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    forced: int = 0
+
+
+class TokenChunk(Part, frozen=True):
+    """New tokens of one sample. `logprobs`, where wanted, is as long as `token_ids`.
+
+    scored: prompt log-probabilities from position score_start on, sent once, with the first chunk that has them all.
+    effort: of the sample so far.
+    """
+
+    request_id: str
+    index: int
+    token_ids: list[int]
+    logprobs: list[float]
+    top: list[TopLogprobs]
+    cached_tokens: int
+    scored: list[float] | None = None
+    scored_top: list[TopLogprobs] | None = None
+    finish: Finish | None = None
+    effort: Effort = Effort()
+
+
+class TokenBatch(Message, frozen=True):
+    """Scheduler to tokenizer: what one step, or one decision of the scheduler, gave to its requests."""
+
+    chunks: list[TokenChunk]
+
+
+class Alternative(Part, frozen=True):
+    """One token as a user sees it; `text` may hold U+FFFD where `data` is not whole UTF-8."""
+
+    token_id: int
+    text: str
+    data: bytes
+    logprob: float
+
+
+class TokenLogprob(Part, frozen=True):
+    """One position's token with its log-probability (None at position 0 of a prompt) and the likeliest others."""
+
+    token_id: int
+    text: str
+    data: bytes
+    logprob: float | None
+    top: list[Alternative]
+
+
+class ToolCallPiece(Part, frozen=True):
+    """New of a sample's tool call number `index`: its id and name once, at first, then pieces of its arguments."""
+
+    index: int
+    arguments: str
+    id: str = ""
+    name: str = ""
+
+
+class TextChunk(Message, frozen=True):
+    """Tokenizer to front: new text of one sample. Joined `text` is the whole completion; `text` may be empty.
+
+    prompt_tokens and cached_tokens are set in every chunk; completion_tokens counts this sample's tokens so far. The
+    chunk with a `finish` is the sample's last. prompt_logprobs, where wanted, comes once; for a scoring request it
+    holds the continuation's tokens only. effort comes with the finish; relaxed, with the first chunk of index 0: what
+    the constraint names but does not enforce. tool_calls: where the request may call tools, its calls are here, and
+    `text` is the text before them.
+    """
+
+    request_id: str
+    index: int
+    text: str
+    token_ids: list[int]
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    logprobs: list[TokenLogprob]
+    prompt_logprobs: list[TokenLogprob] | None = None
+    finish: Finish | None = None
+    effort: Effort | None = None
+    relaxed: list[Unenforced] = []
+    tool_calls: list[ToolCallPiece] = []
+
+
+class Rejected(Message, frozen=True):
+    """Tokenizer to front: the whole request is refused. kind: "invalid" (400) or "failed" (500)."""
+
+    request_id: str
+    kind: str
+    message: str
+    field: str | None = None

@@ -1,0 +1,39 @@
+"""What each process's inbox takes."""
+
+from __future__ import annotations
+
+from .answers import Rejected, TextChunk, TokenBatch
+from .lifecycle import (
+    ConfigureScheduler,
+    ConfigureTokenizer,
+    ConfigureWorker,
+    Hello,
+    Limits,
+    Ready,
+    Shutdown,
+    StartFailed,
+)
+from .questions import FlushCall, Flushed, RenderCall, Rendered, Stats, StatsCall
+from .requests import Abort, StopMatched, Submit, TokenizedRequest
+from .steps import GrammarReady, PrepareGrammar, StepPlan, StepResult
+
+ToTokenizer = ConfigureTokenizer | Limits | Submit | Abort | TokenBatch | RenderCall | Shutdown
+
+
+ToScheduler = (
+    ConfigureScheduler
+    | TokenizedRequest
+    | Abort
+    | StopMatched
+    | StepResult
+    | GrammarReady
+    | StatsCall
+    | FlushCall
+    | Shutdown
+)
+
+
+ToWorker = ConfigureWorker | StepPlan | PrepareGrammar | Shutdown
+
+
+ToFront = Hello | Ready | StartFailed | TextChunk | Rejected | Rendered | Stats | Flushed

@@ -1,0 +1,108 @@
+"""The life of a process: what the supervisor's side and its children say to each other."""
+
+from __future__ import annotations
+
+from ...runtime.records import Part
+from .message import Message
+
+
+class Hello(Message, frozen=True):
+    """Child to front: the process is up and its inbox is bound."""
+
+    role: str
+    pid: int
+
+
+class ConfigureTokenizer(Message, frozen=True):
+    """Front to tokenizer: which model's text it handles (a local path, already fetched).
+
+    `tool_format`: how the model writes tool calls, see `runtime.text.chat.tool_formats`; "auto" asks its chat template.
+    """
+
+    model_path: str
+    log_level: str
+    tool_format: str = "auto"
+
+
+class ConfigureWorker(Message, frozen=True):
+    """Front to worker: the model and how to run it.
+
+    `kv_tokens` 0 means: as many as `kv_memory_fraction` of the memory that is available allows.
+    `threads` 0 means torch's own default.
+    """
+
+    model_path: str
+    device: str
+    deterministic: bool
+    dtype: str
+    kv_dtype: str
+    attention_backend: str
+    quantize: str
+    threads: int
+    kv_tokens: int
+    kv_memory_fraction: float
+    max_running: int
+    max_context: int
+    poison_freed: bool
+    jump_forward: bool
+    log_level: str
+
+
+class ConfigureScheduler(Message, frozen=True):
+    """Front to scheduler, once the worker is ready: the size of everything it keeps books of."""
+
+    total_slots: int
+    max_context: int
+    chunk_tokens: int
+    max_running: int
+    max_queue: int
+    schedule: str
+    prefix_cache: bool
+    drafts: bool
+    audit: bool
+    poison_freed: bool
+    log_level: str
+
+
+class Limits(Message, frozen=True):
+    """Front to tokenizer, once the worker is ready: prompt + completion may hold `max_context` tokens at most."""
+
+    max_context: int
+
+
+class ModelInfo(Part, frozen=True):
+    """What the worker found in the checkpoint, for the others and for the log. `weight_bytes` and `kv_bytes` are those
+    of all ranks together, `threads` those of each."""
+
+    architecture: str
+    parameters: int
+    weight_bytes: int
+    vocab_size: int
+    model_context: int
+    total_slots: int
+    kv_bytes: int
+    attention_backend: str
+    dtype: str
+    kv_dtype: str
+    threads: int
+
+
+class Ready(Message, frozen=True):
+    """Child to front: configured. `timings` says what start-up was spent on (seconds). The worker fills `model`, the
+    tokenizer `vocab_size`: its ids are 0 to vocab_size - 1."""
+
+    role: str
+    timings: dict[str, float]
+    model: ModelInfo | None = None
+    vocab_size: int = 0
+
+
+class StartFailed(Message, frozen=True):
+    """Child to front: it cannot start, in one sentence for the user. The child then exits with code 1."""
+
+    role: str
+    message: str
+
+
+class Shutdown(Message, frozen=True):
+    """Front to child: finish at once and exit with code 0."""

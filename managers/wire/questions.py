@@ -1,0 +1,76 @@
+"""Questions that the front asks, and their answers."""
+
+from __future__ import annotations
+
+from .message import Message
+from .requests import Chat
+
+
+class StatsCall(Message, frozen=True):
+    """Front to scheduler: send `Stats` now."""
+
+    call_id: int
+
+
+class FlushCall(Message, frozen=True):
+    """Front to scheduler: empty the prefix cache (everything not in use); answer with `Flushed`."""
+
+    call_id: int
+
+
+class Flushed(Message, frozen=True):
+    """Scheduler to front: how many slots the flush freed."""
+
+    call_id: int
+    freed: int
+
+
+class RenderCall(Message, frozen=True):
+    """Front to tokenizer: what does the chat template make of this conversation?"""
+
+    call_id: int
+    chat: Chat
+
+
+class Rendered(Message, frozen=True):
+    """Tokenizer to front: the conversation as a prompt (text, and the ids of control tokens) and as its whole text.
+
+    error: why the template refused it; the rest is then empty.
+    """
+
+    call_id: int
+    prompt: list[str | list[int]] = []
+    text: str = ""
+    error: str = ""
+
+
+class Stats(Message, frozen=True):
+    """Scheduler to front: the books and the counters, at this moment (counters since start).
+
+    free + private + pinned + evictable = total.
+    """
+
+    call_id: int
+    total: int
+    free: int
+    private: int
+    pinned: int
+    evictable: int
+    running: int
+    waiting: int
+    steps: int
+    prompt_tokens: int
+    cached_tokens: int
+    computed_tokens: int
+    generated_tokens: int
+    finished: int
+    aborted: int
+    retracted: int
+    drafted_tokens: int
+    accepted_tokens: int
+    forced_tokens: int
+    evicted_tokens: int
+    dropped_frames: int
+    worker_dropped_frames: int
+    step_seconds: float
+    plan_seconds: float

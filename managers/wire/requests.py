@@ -1,0 +1,98 @@
+"""A request on its way in: front -> tokenizer -> scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...constrained.spec import Compiled, Constraint
+from ...runtime.records import Part
+from ...runtime.sampling.params import Sampling
+from .message import Message
+
+
+class Chat(Part, frozen=True):
+    """A conversation for the model's chat template. `messages` are as OpenAI has them, already checked by the front.
+
+    tool_choice: "none" (tools are only shown), "auto" or "required": whether the completion may, or must, call tools;
+    with `tool_name` only that one; with `parallel_tool_calls` more than once.
+    """
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str = "none"
+    tool_name: str | None = None
+    parallel_tool_calls: bool = True
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    template_kwargs: dict[str, Any] = {}
+    allow_control_tokens: bool = False
+
+
+class Submit(Message, frozen=True):
+    """Front to tokenizer: one request. Exactly one of `prompt` and `chat` is set.
+
+    prompt: runs of text and of token ids, in order. Text never yields control tokens unless
+        `allow_control_tokens`; ids pass through untouched. BOS is added only before leading text, where the model's
+        tokenizer does so by itself.
+    n: completions wanted; sample i has index i and seed `hash(seed, i)` (index 0 keeps the seed).
+    score: None for generation. For scoring, the continuations (text or ids): continuation i has index i, generates
+        nothing, and answers with the log-probability of each of its tokens. Text after text is tokenized together
+        with it; the score covers the tokens from the first one that differs from the prompt's own tokens.
+    prompt_logprobs: k >= 0 wants log-probabilities of the prompt tokens from position `logprob_start` on
+        (position 0 has none), with the k most likely alternatives.
+    stop: stop strings; the completion ends before the first one, unless `include_stop`.
+    echo: the first text chunk of every sample starts with the prompt's own text.
+    max_tokens in `sampling` is a cap; -1 means whatever the context leaves.
+    constraint: what every completion must match; only without `score`.
+    """
+
+    request_id: str
+    sampling: Sampling
+    prompt: list[str | list[int]] | None = None
+    chat: Chat | None = None
+    n: int = 1
+    score: list[str | list[int]] | None = None
+    prompt_logprobs: int | None = None
+    logprob_start: int = 0
+    stop: list[str] = []
+    include_stop: bool = False
+    echo: bool = False
+    skip_special_tokens: bool = True
+    allow_control_tokens: bool = False
+    namespace: str = ""
+    priority: int = 0
+    constraint: Constraint | None = None
+
+
+class TokenizedRequest(Message, frozen=True):
+    """Tokenizer to scheduler: one sequence to compute (a request with n samples, or n scores, becomes n of these).
+
+    token_ids: packed prompt, at least one token; `len + max_tokens` fits the context.
+    stop_ids: ids that end the completion (the model's EOS ids unless ignore_eos, and `stop_token_ids`).
+    score_start: positions >= this want the log-probability of their token; None for none. Never 0.
+    grammar: what the completion must match.
+    """
+
+    request_id: str
+    index: int
+    token_ids: bytes
+    sampling: Sampling
+    stop_ids: list[int]
+    namespace: str
+    priority: int
+    score_start: int | None = None
+    score_top: int = 0
+    grammar: Compiled | None = None
+
+
+class Abort(Message, frozen=True):
+    """Front to tokenizer, passed on to the scheduler: drop this request and all its samples; no answer follows."""
+
+    request_id: str
+
+
+class StopMatched(Message, frozen=True):
+    """Tokenizer to scheduler: sample `index` ended by a stop string; it needs no more tokens and no answer."""
+
+    request_id: str
+    index: int

@@ -1,0 +1,84 @@
+"""The worker's grammars: loaded in a thread beside the steps, kept while they are used, a fresh guide for every row."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...constrained.matching.interface import Guide
+from ...runtime.records import unpack_ids
+from ..wire.messages import Compiled
+from ..wire.sockets import Outbox
+from ..wire.steps import GrammarReady, OpenRow
+
+if TYPE_CHECKING:
+    from ...constrained.matching.loading import Guides, GuideTemplate
+
+KEPT = 256  # grammars; more than the scheduler takes to be loaded (`scheduler.grammars.REMEMBERED`)
+
+
+class GrammarLoader:
+    """Not for use from several threads; it has one of its own, in which the tokenizer is read at the first grammar."""
+
+    def __init__(self, model_path: str, *, jump_forward: bool, answers: Callable[[], Outbox]) -> None:
+        """answers: makes an outbox to the scheduler; it is called in the loading thread, which alone uses it."""
+        self._model_path = Path(model_path)
+        self._jump_forward = jump_forward
+        self._make_answers = answers
+        self._answers: Outbox | None = None
+        self._guides: Guides | None = None
+        self._thread = ThreadPoolExecutor(1, "grammars")
+        self._templates: OrderedDict[str, Future[GuideTemplate]] = OrderedDict()
+
+    def warm(self) -> None:
+        """Load what all grammars share, before the first one needs it. May be called more than once."""
+        self._thread.submit(lambda: self._shared().warm())
+
+    def prepare(self, grammar: Compiled) -> None:
+        """Load a grammar unless that was done or begun; the scheduler is told when it is there."""
+        template = self._template(grammar)
+        self._thread.submit(self._announce, grammar.key, template)
+
+    def start(self, row: OpenRow) -> Guide:
+        """A guide for a row that has a grammar, at the end of what the row has generated.
+
+        Where log-probabilities are wanted every token is sampled, since forced ones have none.
+        """
+        assert row.grammar is not None
+        jump_forward = self._jump_forward and row.sampling.logprobs is None
+        guide = self._template(row.grammar).result().start(jump_forward=jump_forward)
+        completion = unpack_ids(row.output_ids).tolist()
+        if completion:
+            guide.replay(completion)
+        return guide
+
+    def _template(self, grammar: Compiled) -> Future[GuideTemplate]:
+        template = self._templates.get(grammar.key)
+        if template is None or (template.done() and template.exception() is not None):
+            template = self._templates[grammar.key] = self._thread.submit(self._load, grammar)
+        self._templates.move_to_end(grammar.key)
+        while len(self._templates) > KEPT:
+            self._templates.popitem(last=False)
+        return template
+
+    def _load(self, grammar: Compiled) -> GuideTemplate:
+        return self._shared().load(grammar)
+
+    def _shared(self) -> Guides:
+        if self._guides is None:
+            from ...constrained.matching.loading import Guides
+            from ...runtime.text.tokenizers.loading import load_tokenizer
+            from ..vocabulary import vocabulary_of
+
+            self._guides = Guides(vocabulary_of(load_tokenizer(self._model_path)))
+        return self._guides
+
+    def _announce(self, key: str, template: Future[GuideTemplate]) -> None:
+        """Runs in the loading thread, behind the load."""
+        if self._answers is None:
+            self._answers = self._make_answers()
+        error = template.exception()
+        self._answers.send(GrammarReady(key, "" if error is None else f"{type(error).__name__}: {error}"))

@@ -1,0 +1,122 @@
+"""Chooses tokens: from a batch of logits and each row's sampling state to token ids and log-probabilities.
+
+Nothing here depends on a row's neighbours or on shared random state: a choice is a function of the row's logits, its
+own history, its seed and the position.
+
+A row's logits go through these steps, in this order:
+1. repetition penalty over every token of prompt and completion (CTRL, arXiv:1909.05858; as transformers has it):
+   positive logits are divided by it, others multiplied;
+2. presence and frequency penalty over the completion (OpenAI): logit - presence * (count > 0) - frequency * count;
+3. logit bias, added;
+4. until `min_tokens` are generated, the stop ids are excluded; what the row's bitmask forbids always is;
+5. temperature 0 takes the largest logit (the lowest id of equals); else logits are divided by the temperature;
+6. top-k, then top-p over what is left (the fewest most likely tokens whose share reaches top_p), then min-p (a token
+   needs min_p times the likeliest one's probability). Tokens exactly as likely as the last one kept are kept too;
+7. the inverse of the cumulative distribution, in order of token id, at `uniform(seed, position)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..kernels.sampling import NativeSampler
+from . import torch_choice as torch_sampling
+from .state import SamplingOptions, SamplingState
+
+__all__ = [
+    "NOT_FINITE",
+    "Choice",
+    "ChosenLogprob",
+    "SamplingOptions",
+    "SamplingState",
+    "TopTokens",
+    "sample",
+    "token_logprobs",
+]
+
+NOT_FINITE = -2
+
+
+@dataclass(frozen=True)
+class TopTokens:
+    """The likeliest tokens at a position, most likely first, with natural log-probabilities."""
+
+    ids: list[int]
+    logprobs: list[float]
+
+
+@dataclass(frozen=True)
+class ChosenLogprob:
+    """Row `row` of the batch chose a token with this log-probability, by the model's own logits."""
+
+    row: int
+    logprob: float
+    top: TopTokens
+
+
+@dataclass(frozen=True)
+class Choice:
+    """token_ids int64 [rows], NOT_FINITE where the logits were not; `logprobs` for the rows that want them."""
+
+    token_ids: np.ndarray
+    logprobs: list[ChosenLogprob]
+
+
+def sample(
+    logits: Tensor,
+    states: Sequence[SamplingState],
+    positions: np.ndarray,
+    bitmasks: np.ndarray | None = None,
+    kernels: NativeSampler | None = None,
+) -> Choice:
+    """Chooses a token for each row and records it in the row's state.
+
+    logits: float32 [rows, vocab], left as they are. positions [rows]: the index, in its sequence, of the token being
+    chosen. bitmasks: int32 [rows, ceil(vocab / 32)], or None where all rows may take every token; token t is allowed
+    where bit t % 32 of word t // 32 is set. kernels: they choose instead of torch's operations, by the same definition.
+    Raises ValueError for arrays of other shapes.
+    """
+    rows, vocab = logits.shape
+    if bitmasks is not None and (bitmasks.dtype != np.int32 or bitmasks.shape != (rows, -(-vocab // 32))):
+        raise ValueError(f"bitmasks of {bitmasks.dtype} {bitmasks.shape} do not fit logits of {rows} x {vocab}")
+    if len(states) != rows or len(positions) != rows:
+        raise ValueError(f"{len(states)} states and {len(positions)} positions for {rows} rows of logits")
+    if kernels is not None:
+        chosen = kernels.choose(logits.numpy(), states, positions, bitmasks)
+    else:
+        chosen = torch_sampling.choose(logits, states, positions, bitmasks).cpu().numpy()
+    token_ids = np.where(chosen < 0, NOT_FINITE, chosen)
+    for state, token_id in zip(states, token_ids.tolist(), strict=True):
+        if token_id >= 0:
+            state.append(token_id)
+    return Choice(token_ids, _chosen_logprobs(logits, token_ids, states))
+
+
+# --- log-probabilities ----------------------------------------------------------------------------------------------
+
+
+def _chosen_logprobs(logits: Tensor, token_ids: np.ndarray, states: Sequence[SamplingState]) -> list[ChosenLogprob]:
+    rows = [i for i, state in enumerate(states) if state.options.logprobs is not None and token_ids[i] >= 0]
+    if not rows:
+        return []
+    tops = [states[i].options.logprobs or 0 for i in rows]
+    some = logits.index_select(0, torch.tensor(rows, device=logits.device))
+    values, top = token_logprobs(some, token_ids[rows], tops)
+    return [ChosenLogprob(*one) for one in zip(rows, values, top, strict=True)]
+
+
+def token_logprobs(logits: Tensor, token_ids: np.ndarray, tops: Sequence[int]) -> tuple[list[float], list[TopTokens]]:
+    """Natural log-probabilities of `token_ids` [rows] by `logits` [rows, vocab], and each row's `tops[i]` likeliest."""
+    logprobs = torch.log_softmax(logits, dim=-1)
+    chosen = torch.from_numpy(token_ids.astype(np.int64)).to(logits.device)
+    own = logprobs.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
+    most = min(max(tops, default=0), logits.shape[1])
+    if most == 0:
+        return own, [TopTokens([], []) for _ in own]
+    values, ids = (tensor.tolist() for tensor in logprobs.topk(most, dim=-1))
+    return own, [TopTokens(ids[i][:top], values[i][:top]) for i, top in enumerate(tops)]

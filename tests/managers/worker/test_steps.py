@@ -1,0 +1,88 @@
+"""Plans are answered in order; a step may fly while the next one is launched; none is answered before it is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sapwood.managers.wire.steps import StepPlan, StepResult
+from sapwood.managers.worker.steps import Steps
+from sapwood.runtime.launched import Launched, known
+from sapwood.runtime.records import unpack_ids
+from sapwood.runtime.step import StepOutput
+
+
+def plan(step: int) -> StepPlan:
+    return StepPlan(step, [], [], [], b"", b"", b"", b"", b"", b"")
+
+
+def output(token: int) -> StepOutput:
+    return StepOutput(np.array([1], np.int32), np.array([token], np.int32), [], [], [])
+
+
+class Device:
+    """An executor whose steps are over when told so; `log` is what happened, in order."""
+
+    def __init__(self, ahead: bool = True) -> None:
+        self.ahead = ahead
+        self.over: set[int] = set()
+        self.log: list[str] = []
+
+    def starts_ahead(self, step: StepPlan, guides: Any) -> bool:
+        return self.ahead
+
+    def launch(self, step: StepPlan, guides: Any) -> Launched:
+        self.log.append(f"launch {step.step}")
+        if not self.ahead:
+            return known(output(step.step))
+
+        def finish() -> StepOutput:
+            self.log.append(f"wait {step.step}")
+            return output(step.step)
+
+        return Launched(finish, lambda: step.step in self.over)
+
+    def answer(self, result: StepResult) -> None:
+        assert unpack_ids(result.token_ids).tolist() == [result.step]
+        assert result.seconds >= 0
+        self.log.append(f"answer {result.step}")
+
+
+def steps_on(device: Device) -> Steps:
+    unused: Any = None
+    executor: Any = device
+    return Steps(executor, unused, device.answer, lambda: 0)
+
+
+def test_the_next_step_is_launched_before_the_last_is_waited_for() -> None:
+    device = Device()
+    steps = steps_on(device)
+    steps.run(plan(0))
+    assert steps.is_waiting
+    steps.run(plan(1))
+    assert device.log == ["launch 0", "launch 1", "wait 0", "answer 0"]
+    steps.settle()
+    assert device.log[-2:] == ["wait 1", "answer 1"]
+    assert not steps.is_waiting
+
+
+def test_a_step_that_cannot_start_ahead_waits_for_the_last_ones_answer() -> None:
+    device = Device()
+    steps = steps_on(device)
+    steps.run(plan(0))
+    device.ahead = False
+    steps.run(plan(1))
+    assert device.log == ["launch 0", "wait 0", "answer 0", "launch 1", "answer 1"]
+    assert not steps.is_waiting
+
+
+def test_a_look_at_a_step_that_is_not_over_does_not_wait() -> None:
+    device = Device()
+    steps = steps_on(device)
+    steps.run(plan(0))
+    steps.settle(only_if_over=True)
+    assert device.log == ["launch 0"]
+    device.over.add(0)
+    steps.settle(only_if_over=True)
+    assert device.log == ["launch 0", "wait 0", "answer 0"]
