@@ -1,6 +1,6 @@
 """What an executor is asked to do in one step, and what it answers. Plain data.
 
-The requests are protocols: `managers.wire.messages` has structs of the same attributes, which pass straight through.
+The requests are protocols: `managers.wire.steps` has structs of the same attributes, which pass straight through.
 Arrays travel as packed little-endian int32 bytes.
 """
 

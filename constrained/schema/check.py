@@ -1,8 +1,8 @@
 """Which keywords of a JSON Schema are enforced, by which engine, and what is left for checks: the way from a schema to
 a grammar.
 
-What the engines do was measured on documents, not read off their documentation; tests/constrained/schema/test_keywords.py
-holds the measurements.
+What the engines do was measured on documents, not read off their documentation;
+tests/constrained/schema/test_keywords.py holds the measurements.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...constrained.matching.interface import Guide
+from ...constrained.spec import Compiled
 from ...runtime.records import unpack_ids
-from ..wire.messages import Compiled
 from ..wire.sockets import Outbox
 from ..wire.steps import GrammarReady, OpenRow
 
