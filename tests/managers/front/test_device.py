@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sapwood.managers.front import front
 from sapwood.managers.front.config import EngineConfig
-from sapwood.managers.front.front import Front, front
+from sapwood.managers.front.front import Front
 from sapwood.runtime import devices
 from sapwood.runtime.errors import UnsupportedModel
 

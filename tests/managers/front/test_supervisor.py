@@ -22,8 +22,9 @@ import psutil
 import pytest
 import zmq
 
+from sapwood.managers.front import supervisor
 from sapwood.managers.front.config import EngineConfig
-from sapwood.managers.front.front import Front, supervisor
+from sapwood.managers.front.front import Front
 from sapwood.managers.front.results import collect
 from sapwood.managers.front.supervisor import CHILDREN, Supervisor
 from sapwood.managers.wire import sockets as wire

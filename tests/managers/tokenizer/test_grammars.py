@@ -15,7 +15,7 @@ import pytest
 import tokenizers
 
 from sapwood.constrained.spec import Compiled, Unenforced
-from sapwood.managers.front.front import constraints
+from sapwood.managers.front import constraints
 from sapwood.managers.tokenizer import process as tokenizer
 from sapwood.managers.tokenizer.grammars import pool as grammar_pool
 from sapwood.managers.tokenizer.grammars.service import GrammarService

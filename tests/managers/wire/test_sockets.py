@@ -15,12 +15,13 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sapwood.managers.wire import inboxes
 from sapwood.managers.wire import sockets as wire
 from sapwood.managers.wire.inboxes import ToTokenizer, ToWorker
 from sapwood.managers.wire.lifecycle import Limits, Shutdown
 from sapwood.managers.wire.message import Message
 from sapwood.managers.wire.requests import Abort
-from sapwood.managers.wire.sockets import AsyncInbox, Inbox, Link, Outbox, messages
+from sapwood.managers.wire.sockets import AsyncInbox, Inbox, Link, Outbox
 from sapwood.runtime.records import pack_ids, unpack_ids
 
 
@@ -75,7 +76,7 @@ def test_a_message_of_another_inbox_is_dropped_and_counted(link: Link) -> None:
 
 @given(st.lists(st.binary(max_size=60), max_size=4))
 def test_no_frame_breaks_the_codec(frames: list[bytes]) -> None:
-    codec: wire._Codec[Any] = wire._Codec(b"key", messages.ToFront)
+    codec: wire._Codec[Any] = wire._Codec(b"key", inboxes.ToFront)
     assert codec.decode(frames) is None
     assert codec.decode([b"key", *frames[:1]]) is None or frames
     assert codec.dropped >= 1
@@ -106,7 +107,7 @@ def test_a_directory_too_deep_for_a_socket_holds_none(monkeypatch: pytest.Monkey
 
 
 def every_message() -> list[type]:
-    unions = (messages.ToTokenizer, messages.ToScheduler, messages.ToWorker, messages.ToFront)
+    unions = (inboxes.ToTokenizer, inboxes.ToScheduler, inboxes.ToWorker, inboxes.ToFront)
     return sorted({kind for union in unions for kind in get_args(union)}, key=lambda kind: kind.__name__)
 
 
