@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines.registry import load
 from ..schema.document import escape, parse_json
-from ..schema.normal import normalise
+from ..schema.normalise import normalise
 from ..schema.order import Order
 from ..schema.validation import Validation
 from ..spec import Compiled, Constraint, ConstraintError

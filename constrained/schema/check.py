@@ -17,9 +17,11 @@ from ..spec import Constraint, ConstraintError, Unenforced
 from .check_places import checks_text
 from .document import parse_json, refuse
 from .empty import refuse_empty
-from .lower import EFFORTS, Lowered, lower
+from .lower import lower
 from .lower_xgrammar import lower_for_xgrammar
-from .normal import Normal, normalise, parts
+from .lowered import EFFORTS, Lowered
+from .normal import Normal, parts
+from .normalise import normalise
 from .validation import Validation
 
 Json = Any

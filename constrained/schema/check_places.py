@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from .lower import Lowered
+from .lowered import Lowered
 from .normal import Normal
 from .validation import Validation, matcher
 

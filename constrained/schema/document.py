@@ -42,6 +42,12 @@ def escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
+def kind_of(value: Json) -> str:
+    """What a value of JSON is, for a sentence."""
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+    return names.get(type(value), "null")
+
+
 def parse_json(text: str, what: str) -> Json:
     """The value of a JSON text. Raises ConstraintError beyond the limits on size and depth, and for bad JSON."""
     size = len(text.encode("utf-8", "surrogatepass"))
@@ -79,6 +85,21 @@ class Target:
     pointer: str
     base: str
     draft: int
+
+
+@dataclass
+class Place:
+    """Where a walk through a document is. base: the URI against which references are resolved there."""
+
+    pointer: str
+    base: str
+    draft: int
+
+    def at(self, *parts: str | int) -> str:
+        return self.pointer + "".join("/" + escape(str(part)) for part in parts)
+
+    def under(self, *parts: str | int) -> Place:
+        return Place(self.at(*parts), self.base, self.draft)
 
 
 @dataclass

@@ -11,7 +11,8 @@ import math
 from typing import Any
 
 from ..grammar.patterns import PatternError, to_engine
-from .lower import MAX_ITEMS, Lowered, finite_values
+from .lower import MAX_ITEMS, finite_values
+from .lowered import Lowered
 from .names import named_properties
 from .normal import Normal
 from .validation import Validation
@@ -31,7 +32,7 @@ _MAX_LENGTH = 1000  # xgrammar unrolls counts
 
 
 def lower_for_xgrammar(normal: Normal, validation: Validation, *, extras: bool = True) -> Lowered:
-    """As `schema_lower.lower`, for the other engine."""
+    """As `lower.lower`, for the other engine."""
     return _Lowering(normal, validation, extras).run()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sapwood.constrained.schema.empty import refuse_empty
-from sapwood.constrained.schema.normal import normalise
+from sapwood.constrained.schema.normalise import normalise
 from sapwood.constrained.schema.validation import Validation
 from sapwood.constrained.spec import ConstraintError
 from tests.constrained.deciding import compiled
