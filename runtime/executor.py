@@ -42,13 +42,13 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Entries:
-    """A step's entries: int32 arrays [B] (rows, starts, lengths, drafts), [tokens] (slots), and the queries' bounds
+    """A step's entries: int32 arrays [B] (rows, starts, lengths, speculated), [tokens] (slots), and the queries' bounds
     [B + 1]. members: the rows themselves, whoever has their numbers later."""
 
     rows: np.ndarray
     starts: np.ndarray
     lengths: np.ndarray
-    drafts: np.ndarray
+    speculated: np.ndarray
     slots: np.ndarray
     bounds: np.ndarray
     members: list[_Row]
@@ -99,7 +99,7 @@ class Executor:
         So it is where sampling does not look back: without guides, guesses, penalties, held-back stop ids, and where
         no log-probabilities are wanted.
         """
-        if not self.ahead or guides or any(step.drafts):
+        if not self.ahead or guides or any(step.speculated):
             return False
         opened = {opening.row: opening for opening in step.opened}
         for row_number in unpack(step.rows).tolist():
@@ -192,11 +192,11 @@ class Executor:
         """The step's arrays; its new slots enter the rows' tables."""
         rows, starts, lengths = unpack(step.rows), unpack(step.starts), unpack(step.lengths)
         slots = unpack(step.slots)
-        drafts = unpack(step.drafts) if step.drafts else np.zeros_like(rows)
+        speculated = unpack(step.speculated) if step.speculated else np.zeros_like(rows)
         bounds = _bounds(lengths)
         for row, start, length, first in zip(rows.tolist(), starts.tolist(), lengths.tolist(), bounds.tolist()):
             self._slot_table[row, start : start + length] = slots[first : first + length]
-        return _Entries(rows, starts, lengths, drafts, slots, bounds, [self._rows[row] for row in rows.tolist()])
+        return _Entries(rows, starts, lengths, speculated, slots, bounds, [self._rows[row] for row in rows.tolist()])
 
     def _token_ids(self, step: Step, entries: _Entries, fed_places: Mapping[int, int]) -> np.ndarray:
         """The step's token ids, int32 [tokens]. In place of -1 comes what the row sampled last, or where the step in
@@ -250,13 +250,13 @@ class Executor:
         sampled: list[np.ndarray] = [np.empty(0, np.int64)]
         first = 0
         for entry in np.flatnonzero(np.frombuffer(step.sample, np.uint8)).tolist():
-            row, drafts = self._rows[int(entries.rows[entry])], int(entries.drafts[entry])
+            row, speculated = self._rows[int(entries.rows[entry])], int(entries.speculated[entry])
             end = int(entries.bounds[entry + 1])
-            position = int(entries.starts[entry] + entries.lengths[entry]) - drafts
-            draft = token_ids[end - drafts : end].tolist()
-            turns.append(Turn(entry, row.state, first, position, draft, row.guide, row.completion))
-            sampled.append(np.arange(end - 1 - drafts, end))
-            first += 1 + drafts
+            position = int(entries.starts[entry] + entries.lengths[entry]) - speculated
+            guesses = token_ids[end - speculated : end].tolist()
+            turns.append(Turn(entry, row.state, first, position, guesses, row.guide, row.completion))
+            sampled.append(np.arange(end - 1 - speculated, end))
+            first += 1 + speculated
         return turns, np.concatenate(sampled)
 
     def _choose(self, turns: list[Turn], logits: Tensor, masks: Future[np.ndarray | None] | None) -> None:

@@ -89,7 +89,7 @@ class Step(Protocol):
     """One step of B entries, done in the order of the attributes; `managers.wire.steps.StepPlan` says it in full.
 
     rows, starts, lengths: packed [B]. token_ids, slots: packed [sum(lengths)]; a token id of -1 stands for what the
-    row sampled last. sample: one byte for each entry. drafts: packed [B], how many of the entry's last tokens are
+    row sampled last. sample: one byte for each entry. speculated: packed [B], how many of the entry's last tokens are
     guesses; empty where none are.
     """
 
@@ -116,7 +116,7 @@ class Step(Protocol):
     @property
     def shared(self) -> Sequence[SharedSlots]: ...
     @property
-    def drafts(self) -> bytes: ...
+    def speculated(self) -> bytes: ...
 
 
 @dataclass(frozen=True)

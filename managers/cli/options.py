@@ -6,6 +6,7 @@ Defaults are those of `EngineConfig` and `GenerateRequest`, and only they check 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -69,7 +70,7 @@ def add_model_options(parser: argparse.ArgumentParser, log_level: str) -> None:
 
 _SWITCHES = {
     "prefix_cache": "share nothing between requests",
-    "drafts": "do not guess tokens ahead where a text was seen before (answers are the same either way)",
+    "speculation": "do not guess tokens ahead where a text was seen before (answers are the same either way)",
     "jump_forward": "sample the tokens that a grammar forces one by one",
 }
 
@@ -83,6 +84,20 @@ def add_scheduling_options(parser: argparse.ArgumentParser) -> None:
     _option(group, "schedule", None, "order of the queue: longest cached prefix first (ageing), or arrival", SCHEDULES)
     for name, what in _SWITCHES.items():
         group.add_argument(f"--no-{name.replace('_', '-')}", dest=name, action="store_false", help=what)
+    group.add_argument("--no-drafts", dest="speculation", action=_OldSwitch, help=argparse.SUPPRESS)
+
+
+class _OldSwitch(argparse.Action):
+    """The old name of `--no-speculation`, taken with a note for one release."""
+
+    def __init__(self, option_strings: list[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        print(f"{parser.prog}: {option} is now called {option_name('no_' + self.dest)}", file=sys.stderr)
+        setattr(namespace, self.dest, False)
 
 
 def add_sampling_options(parser: argparse.ArgumentParser, max_tokens: str) -> None:

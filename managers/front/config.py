@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import msgspec
@@ -41,7 +42,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     quantize: "q8_0" or "q4_0": the kernels quantize plain (unquantized) weights to this when they load them, and those
         of a quantized Hugging Face directory, which would be float32 otherwise.
     prefix_cache: keep prefixes and share them.
-    drafts: guess tokens that were said before, where that is faster; answers do not change.
+    speculation: guess tokens that followed the same text before, where that is faster; answers do not change.
     jump_forward: tokens that a grammar forces are not sampled one by one.
     schedule: order of the queue: "lpm" (longest cached prefix first, with ageing) or "fcfs" (arrival).
     tool_format: how the model writes tool calls: "hermes", "smollm2", "llama3", or "auto": as its chat template shows.
@@ -58,7 +59,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_queue: int = 1024
     max_context: int = 0
     prefix_cache: bool = True
-    drafts: bool = True
+    speculation: bool = True
     jump_forward: bool = True
     schedule: str = "lpm"
     device: str = "auto"
@@ -93,6 +94,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 _TEST_MODES = ("audit", "poison_freed")
+_OLD_NAMES = {"drafts": "speculation"}  # taken with a warning, for one release
 _RANGES = (
     ("tp", 1, 64),
     ("threads", 0, 1024),
@@ -116,6 +118,10 @@ _CHOICES = (
 
 def config_from(options: dict[str, Any]) -> EngineConfig:
     """The configuration that these keyword arguments describe; raises ConfigError naming an unknown or mistyped one."""
+    for old, name in _OLD_NAMES.items():
+        if old in options and name not in options:
+            warnings.warn(f"The option {old!r} is now called {name!r}.", DeprecationWarning, stacklevel=3)
+            options = {name if given == old else given: value for given, value in options.items()}
     known = sorted(EngineConfig.__struct_fields__)
     if unknown := next((name for name in options if name not in known), None):
         shown = [name for name in known if name not in _TEST_MODES]

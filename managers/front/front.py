@@ -199,7 +199,7 @@ class Front:
             max_queue=config.max_queue,
             schedule=config.schedule,
             prefix_cache=config.prefix_cache,
-            drafts=config.drafts,
+            speculation=config.speculation,
             audit=config.audit,
             poison_freed=config.poison_freed,
             log_level=config.log_level,

@@ -24,10 +24,10 @@ class Gain:
     scored: Scored | None = None
     guided: Guided | None = None
 
-    def accepted(self, draft: np.ndarray) -> int:
-        """How many of the guesses `draft` came true."""
+    def accepted(self, guesses: np.ndarray) -> int:
+        """How many of `guesses` came true."""
         count = 0
-        for guess, token_id in zip(draft.tolist(), self.token_ids):
+        for guess, token_id in zip(guesses.tolist(), self.token_ids):
             if guess != token_id:
                 break
             count += 1

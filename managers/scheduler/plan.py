@@ -11,16 +11,16 @@ from .request import Request
 
 
 class Entry:
-    """One request's part in a step: `count` positions from `start` on, the last of which hold the guesses `draft`."""
+    """One request's part in a step: `count` positions from `start` on, the last of which hold `guesses`."""
 
-    __slots__ = ("count", "draft", "request", "samples", "slots", "start")
+    __slots__ = ("count", "guesses", "request", "samples", "slots", "start")
 
     def __init__(self, request: Request, start: int) -> None:
         self.request = request
         self.start = start
         self.count = 0
         self.slots: list[np.ndarray] = []
-        self.draft = _NO_DRAFT
+        self.guesses = _NO_TOKENS
         self.samples = False
 
     @property
@@ -34,17 +34,17 @@ class PlanBuilder:
     def __init__(self) -> None:
         self.entries: dict[Request, Entry] = {}
 
-    def compute(self, request: Request, slots: np.ndarray, draft: np.ndarray | None = None) -> None:
+    def compute(self, request: Request, slots: np.ndarray, guesses: np.ndarray | None = None) -> None:
         """Let the step compute the next `len(slots)` positions of a request, into these slots. The last of them are for
-        the tokens `draft` (int32), where there are some: guesses at what the request says next."""
+        the `guesses` at its next tokens (int32), where there are some."""
         assert request.lease is not None
         entry = self.entries.get(request)
         if entry is None:
             entry = self.entries[request] = Entry(request, request.lease.length - len(slots))
         entry.slots.append(slots)
         entry.count += len(slots)
-        if draft is not None:
-            entry.draft = draft
+        if guesses is not None:
+            entry.guesses = guesses
 
     @property
     def tokens(self) -> int:
@@ -68,11 +68,11 @@ class PlanBuilder:
                 known_to_worker = pack_ids(lease.slots[request.synced : entry.start])
                 slot_writes.append(SlotWrite(request.row, request.synced, known_to_worker))
             request.synced = entry.end
-            end = entry.end - len(entry.draft)
+            end = entry.end - len(entry.guesses)
             token_ids.append(request.tokens[entry.start : end])
             if end > request.known:  # the token that the step in flight samples
                 token_ids.append(_FED_BACK)
-            token_ids.append(entry.draft)
+            token_ids.append(entry.guesses)
             slots.extend(entry.slots)
             entry.samples = request.wants_more and end == request.prompt_length + request.expected
             if entry.samples:
@@ -90,12 +90,12 @@ class PlanBuilder:
             sample=bytes(entry.samples for entry in entries),
             poison=pack_ids(poison),
             shared=_shared(entries),
-            drafts=_drafts(entries),
+            speculated=_speculated(entries),
         )
         return plan, entries
 
 
-_NO_DRAFT = np.empty(0, dtype=np.int32)
+_NO_TOKENS = np.empty(0, dtype=np.int32)
 _FED_BACK = np.array([-1], dtype=np.int32)
 
 
@@ -118,10 +118,10 @@ def _shared(entries: list[Entry]) -> list[SharedSlots]:
     return [SharedSlots(run.members, run.length) for run in runs]
 
 
-def _drafts(entries: list[Entry]) -> bytes:
-    if not any(len(entry.draft) for entry in entries):
+def _speculated(entries: list[Entry]) -> bytes:
+    if not any(len(entry.guesses) for entry in entries):
         return b""
-    return pack_ids([len(entry.draft) for entry in entries])
+    return pack_ids([len(entry.guesses) for entry in entries])
 
 
 def _concatenated(arrays: list[np.ndarray]) -> bytes:

@@ -60,7 +60,7 @@ class SchedulerProcess:
             max_running=config.max_running,
             max_queue=config.max_queue,
             schedule=config.schedule,
-            drafts=config.drafts,
+            speculation=config.speculation,
         )
         self._worker_dropped = 0
         self._plan_seconds = 0.0
@@ -125,7 +125,7 @@ class SchedulerProcess:
             finished=counters.finished,
             aborted=counters.aborted,
             retracted=counters.retracted,
-            drafted_tokens=counters.drafted_tokens,
+            speculated_tokens=counters.speculated_tokens,
             accepted_tokens=counters.accepted_tokens,
             forced_tokens=counters.forced_tokens,
             evicted_tokens=cache.evicted_tokens,

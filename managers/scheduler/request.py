@@ -9,7 +9,7 @@ from ...runtime.records import TopLogprobs, unpack_ids
 from ..wire.answers import Effort, Finish, TokenChunk
 from ..wire.requests import TokenizedRequest
 from ..wire.steps import SampledLogprob
-from .drafts import Drafting
+from .speculation_state import SpeculationState
 
 SAMPLE_DELAY = 8
 
@@ -45,11 +45,11 @@ class Request:
         self.in_flight = 0
         self.held = 0  # of the completion's last tokens; the grammar may take them back
         self.grammar = message.grammar
-        self.wants_draft = False
-        self.drafting = Drafting()
+        self.speculates = False
+        self.speculation = SpeculationState()
         self._sent = 0  # completion tokens
         self._logprobs: list[SampledLogprob] = []  # of the completion tokens from `_sent` on, where they are wanted
-        self._passes = self._drafted = self._accepted = self._forced = 0
+        self._passes = self._speculated = self._accepted = self._forced = 0
         self.lease: Lease | None = None
         self.row = -1
         self.synced: int | None = None
@@ -102,7 +102,7 @@ class Request:
     @property
     def stepwise(self) -> bool:
         """Whether a step's outcome must be known before the next one can be planned."""
-        return self.wants_draft or self.grammar is not None
+        return self.speculates or self.grammar is not None
 
     @property
     def pending(self) -> int:
@@ -167,10 +167,10 @@ class Request:
         self.produced -= count
         del self._logprobs[max(self.produced - self._sent, 0) :]
 
-    def note_step(self, drafted: int, accepted: int, forced: int, *, is_pass: bool) -> None:
+    def note_step(self, speculated: int, accepted: int, forced: int, *, is_pass: bool) -> None:
         """Count what came of a step; `is_pass`: it computed completion tokens."""
         self._passes += is_pass
-        self._drafted += drafted
+        self._speculated += speculated
         self._accepted += accepted
         self._forced += forced
 
@@ -201,5 +201,5 @@ class Request:
             scored=scored,
             scored_top=scored_top,
             finish=finish,
-            effort=Effort(self._passes, self._drafted, self._accepted, self._forced),
+            effort=Effort(self._passes, self._speculated, self._accepted, self._forced),
         )

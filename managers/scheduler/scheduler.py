@@ -14,12 +14,12 @@ from ...radix.prefix_cache import PrefixCache
 from ..wire.answers import Finish, TokenChunk
 from ..wire.requests import TokenizedRequest
 from ..wire.steps import GrammarReady, PrepareGrammar, StepPlan, StepResult
-from .drafts import Drafter
 from .gains import Gain, gains
-from .grammars import GrammarDesk
+from .grammar_loads import GrammarLoads
 from .plan import Entry, PlanBuilder
 from .queue import WaitingQueue, is_aged
 from .request import Request
+from .speculation import Speculator
 
 STEPS_IN_FLIGHT = 2  # one that the worker computes, one that already waits for it
 DECODE_RESERVE = 32  # slots kept for each running request's coming tokens when another one asks to be admitted
@@ -38,7 +38,7 @@ class Counters:
     finished: int = 0
     aborted: int = 0
     retracted: int = 0
-    drafted_tokens: int = 0
+    speculated_tokens: int = 0
     accepted_tokens: int = 0
     forced_tokens: int = 0
     step_seconds: float = 0.0
@@ -56,15 +56,15 @@ class Scheduler:
         max_running: int,
         max_queue: int,
         schedule: str = "lpm",
-        drafts: bool = True,
+        speculation: bool = True,
     ) -> None:
         self._cache = cache
         self._max_context = max_context
         self._chunk_tokens = chunk_tokens
         self._max_queue = max_queue
         self._queue = WaitingQueue(schedule)
-        self._grammars = GrammarDesk()
-        self._drafter = Drafter(cache) if drafts else None
+        self._grammars = GrammarLoads()
+        self._speculator = Speculator(cache) if speculation else None
         self._requests: dict[str, dict[int, Request]] = {}
         self._running: list[Request] = []  # in order of admission
         self._rows = list(range(max_running - 1, -1, -1))
@@ -129,8 +129,8 @@ class Scheduler:
 
     def flush(self) -> int:
         """Forget everything that is not in use; returns the number of slots freed."""
-        if self._drafter is not None:
-            self._drafter.forget()
+        if self._speculator is not None:
+            self._speculator.forget()
         return self._cache.flush()
 
     # --- planning --------------------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ class Scheduler:
             self._retract(victim)
             if victim in decodes:
                 decodes.remove(victim)
-        drafts = self._drafter.draft(decodes, len(self._running)) if self._drafter is not None else {}
-        if not drafts and all(request.pending == 1 for request in decodes):
+        speculated = self._speculator.speculate(decodes, len(self._running)) if self._speculator is not None else {}
+        if not speculated and all(request.pending == 1 for request in decodes):
             slots = self._cache.grow_each([request.lease for request in decodes if request.lease is not None])
             if slots is None:  # one request alone and not one slot: its door check makes this impossible
                 raise RuntimeError(f"no slot for the only running request; the books: {self._cache!r}")
@@ -182,11 +182,11 @@ class Scheduler:
             return
         for request in decodes:
             assert request.lease is not None
-            draft = drafts.get(request)
-            slots = self._cache.grow(request.lease, request.pending + (0 if draft is None else len(draft)))
+            guesses = speculated.get(request)
+            slots = self._cache.grow(request.lease, request.pending + (0 if guesses is None else len(guesses)))
             if slots is None:
                 raise RuntimeError(f"no slot for the only running request; the books: {self._cache!r}")
-            builder.compute(request, slots, draft)
+            builder.compute(request, slots, guesses)
 
     def _plan_prefills(self, builder: PlanBuilder) -> None:
         """Share what the decodes left of the step's budget among prefills under way and new requests.
@@ -297,8 +297,8 @@ class Scheduler:
         if result.step != step:
             raise RuntimeError(f"the worker answered step {result.step} where step {step} was due")
         self.counters.step_seconds += result.seconds
-        if self._drafter is not None:
-            self._drafter.cost.observe(sum(entry.count for entry in entries), result.seconds)
+        if self._speculator is not None:
+            self._speculator.cost.observe(sum(entry.count for entry in entries), result.seconds)
         chunks = []
         for entry, gain in zip(entries, gains(result, len(entries)), strict=True):
             entry.request.in_flight -= entry.samples
@@ -329,18 +329,18 @@ class Scheduler:
 
     def _take_tokens(self, entry: Entry, gain: Gain) -> Finish | None:
         """What an entry gained becomes part of its request; returns why the completion ends with it, if it does."""
-        request, drafted, accepted = entry.request, len(entry.draft), gain.accepted(entry.draft)
+        request, speculated, accepted = entry.request, len(entry.guesses), gain.accepted(entry.guesses)
         finish, right = gain.take_into(request, accepted)
-        if request.grammar is not None or drafted:
+        if request.grammar is not None or speculated:
             self._drop_computed(request, right)
-        elif finish is None and self._drafter is not None and not request.wants_draft:
+        elif finish is None and self._speculator is not None and not request.speculates:
             # if there is a guess now, the next step must wait for the tokens still in flight
-            request.wants_draft = len(self._drafter.propose(request, len(self._running))) > 1
-        request.note_step(drafted, accepted, gain.forced, is_pass=entry.start >= request.prompt_length)
-        if drafted:
-            request.drafting.learn(drafted, accepted)
+            request.speculates = len(self._speculator.propose(request, len(self._running))) > 1
+        request.note_step(speculated, accepted, gain.forced, is_pass=entry.start >= request.prompt_length)
+        if speculated:
+            request.speculation.learn(speculated, accepted)
         self.counters.generated_tokens += len(gain.token_ids)
-        self.counters.drafted_tokens += drafted
+        self.counters.speculated_tokens += speculated
         self.counters.accepted_tokens += accepted
         self.counters.forced_tokens += gain.forced
         return finish
@@ -357,8 +357,8 @@ class Scheduler:
 
     def _finish(self, request: Request, finish: Finish, *, keep: bool = True) -> TokenChunk:
         """End a sample and say so. `keep` False: what it computed last must not be served to others."""
-        if self._drafter is not None and keep and finish.reason != "error":
-            self._drafter.remember(request)
+        if self._speculator is not None and keep and finish.reason != "error":
+            self._speculator.remember(request)
         self._release(request, keep=keep)
         self.counters.finished += 1
         return request.chunk(finish)

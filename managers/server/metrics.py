@@ -26,7 +26,8 @@ _TOKENS = (
     ("cached", "cached_tokens"),
     ("computed", "computed_tokens"),
     ("generated", "generated_tokens"),
-    ("drafted", "drafted_tokens"),
+    ("speculated", "speculated_tokens"),
+    ("drafted", "speculated_tokens"),  # the old name, for one release
     ("accepted", "accepted_tokens"),
     ("forced", "forced_tokens"),
 )

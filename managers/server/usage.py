@@ -17,14 +17,15 @@ class PromptDetails(msgspec.Struct, frozen=True):
 
 
 class EffortCounts(msgspec.Struct, frozen=True):
-    """What completions took. forward_passes: steps of the model that computed tokens of one of them. drafted_tokens,
+    """What completions took. forward_passes: steps of the model that computed tokens of one of them. speculated_tokens,
     accepted_tokens: guessed ahead, and those of them that turned out right. forced_tokens: the only ones that the
-    constraint left, which were not sampled."""
+    constraint left, which were not sampled. drafted_tokens: the old name of speculated_tokens, for one release."""
 
     forward_passes: int
-    drafted_tokens: int
+    speculated_tokens: int
     accepted_tokens: int
     forced_tokens: int
+    drafted_tokens: int
 
 
 class CompletionDetails(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def effort_counts(effort: Effort) -> EffortCounts:
-    return EffortCounts(effort.forward_passes, effort.drafted, effort.accepted, effort.forced)
+    return EffortCounts(effort.forward_passes, effort.speculated, effort.accepted, effort.forced, effort.speculated)
 
 
 def completion_details(efforts: Iterable[Effort]) -> CompletionDetails | UnsetType:
@@ -60,4 +61,4 @@ def completion_details(efforts: Iterable[Effort]) -> CompletionDetails | UnsetTy
         return UNSET
     names = EffortCounts.__struct_fields__
     total = EffortCounts(*(sum(getattr(each, name) for each in counts) for name in names))
-    return CompletionDetails(total.accepted_tokens, total.drafted_tokens - total.accepted_tokens, total)
+    return CompletionDetails(total.accepted_tokens, total.speculated_tokens - total.accepted_tokens, total)

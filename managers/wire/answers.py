@@ -24,13 +24,18 @@ class Finish(Part, frozen=True):
 
 class Effort(Part, frozen=True):
     """What one sample took. forward_passes: steps that computed tokens of its completion (its prefill is not
-    counted). drafted, accepted: tokens that were guessed ahead, and those of them that turned out right. forced: tokens
-    that its grammar forced, which were not sampled."""
+    counted). speculated, accepted: tokens that were guessed ahead, and those of them that turned out right. forced:
+    tokens that its grammar forced, which were not sampled."""
 
     forward_passes: int = 0
-    drafted: int = 0
+    speculated: int = 0
     accepted: int = 0
     forced: int = 0
+
+    @property
+    def drafted(self) -> int:
+        """The old name of `speculated`, for one release."""
+        return self.speculated
 
 
 class TokenChunk(Part, frozen=True):

@@ -58,7 +58,7 @@ class ConfigureScheduler(Message, frozen=True):
     max_queue: int
     schedule: str
     prefix_cache: bool
-    drafts: bool
+    speculation: bool
     audit: bool
     poison_freed: bool
     log_level: str

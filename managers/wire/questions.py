@@ -66,7 +66,7 @@ class Stats(Message, frozen=True):
     finished: int
     aborted: int
     retracted: int
-    drafted_tokens: int
+    speculated_tokens: int
     accepted_tokens: int
     forced_tokens: int
     evicted_tokens: int
@@ -74,3 +74,8 @@ class Stats(Message, frozen=True):
     worker_dropped_frames: int
     step_seconds: float
     plan_seconds: float
+
+    @property
+    def drafted_tokens(self) -> int:
+        """The old name of `speculated_tokens`, for one release."""
+        return self.speculated_tokens

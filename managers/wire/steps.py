@@ -51,15 +51,15 @@ class StepPlan(Message, frozen=True):
        [0, starts[b] + lengths[b]), causally. A token id of -1 stands for the token which the row sampled in its last
        step. Within a layer all K/V of the step is stored before any attention is computed, so an entry may attend to
        slots that another entry of the same step fills.
-    6. Where `sample[b]` is 1, sample the next token from the entry's last position. The last `drafts[b]` tokens of the
-       entry are guesses: sample from the position before them instead, and go on to the next position for as long as
-       what comes out is the guess that was computed there.
+    6. Where `sample[b]` is 1, sample the next token from the entry's last position. The last `speculated[b]` tokens of
+       the entry are guesses: sample from the position before them instead, and go on to the next position for as
+       long as what comes out is the guess that was computed there.
     7. Where the row has a score_start: log-probabilities of the prompt tokens at positions p >= score_start with
        starts[b] <= p - 1 < starts[b] + lengths[b].
 
-    All arrays are packed int32 (`sample`: one byte each; `drafts`: empty where nothing is guessed). Plans are executed
-    strictly in order. `shared` names groups of entries, each in one at most, whose shared K/V a backend may read once
-    for all; results do not depend on it.
+    All arrays are packed int32 (`sample`: one byte each; `speculated`: empty where nothing is guessed). Plans are
+    executed strictly in order. `shared` names groups of entries, each in one at most, whose shared K/V a backend may
+    read once for all; results do not depend on it.
     """
 
     step: int
@@ -74,7 +74,7 @@ class StepPlan(Message, frozen=True):
     sample: bytes
     poison: bytes = b""
     shared: list[SharedSlots] = []
-    drafts: bytes = b""
+    speculated: bytes = b""
 
 
 class PrepareGrammar(Message, frozen=True):

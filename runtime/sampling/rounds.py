@@ -24,7 +24,7 @@ class Turn:
     """One entry's part in the sampling of a step.
 
     first: the row of the logits from which its first token is chosen; the rows behind it are those of the guesses
-    `draft`. position: the index, in its sequence, of that first token. completion: what the row has generated, which
+    `guesses`. position: the index, in its sequence, of that first token. completion: what the row has generated, which
     only a guided row keeps.
     """
 
@@ -32,7 +32,7 @@ class Turn:
     state: SamplingState
     first: int
     position: int
-    draft: list[int]
+    guesses: list[int]
     guide: RowGuide | None
     completion: list[int]
     gained: list[int] = field(default_factory=list)
@@ -56,8 +56,8 @@ class Turn:
         if logprob is not None and len(self.gained) > len(self.logprobs):
             self.logprobs.append(replace(logprob, row=self.entry))
         known = len(self.gained)
-        goes_on = not (self.rewind or self.complete or self.failure) and 0 < known <= len(self.draft)
-        return goes_on and self.gained == self.draft[:known]
+        goes_on = not (self.rewind or self.complete or self.failure) and 0 < known <= len(self.guesses)
+        return goes_on and self.gained == self.guesses[:known]
 
     def _follow(self, guide: RowGuide, token_id: int) -> None:
         """Does to the row what its guide makes of the token, which the sampler has recorded already."""

@@ -1,4 +1,4 @@
-"""Whether a constrained row makes a step longer: 16 strings of JSON beside 16 free texts, by turns, without drafts.
+"""Whether a constrained row makes a step longer: 16 JSON strings beside 16 free texts, by turns, without speculation.
 
 python tests/bench/constrained_steps.py [--rounds 5]
 """
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     times: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    with Engine("smollm2", kv_tokens=16384, max_context=2048, drafts=False) as engine:
+    with Engine("smollm2", kv_tokens=16384, max_context=2048, speculation=False) as engine:
         engine.generate("A first document: ", json_schema=SCHEMA, max_tokens=4)  # loads what grammars need
         for number in range(rounds):
             for kind, fields in KINDS.items():

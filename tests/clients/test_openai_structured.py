@@ -99,7 +99,9 @@ def test_what_was_relaxed_and_what_it_took_is_in_the_answer(client: openai.OpenA
     assert answer.usage is not None
     details: Any = answer.usage.completion_tokens_details
     assert details.sapwood["forward_passes"] >= 1
-    assert details.accepted_prediction_tokens + details.rejected_prediction_tokens == details.sapwood["drafted_tokens"]
+    assert (
+        details.accepted_prediction_tokens + details.rejected_prediction_tokens == details.sapwood["speculated_tokens"]
+    )
 
 
 def test_a_schema_that_cannot_be_enforced_is_refused_by_keyword_and_pointer(client: openai.OpenAI) -> None:

@@ -21,7 +21,7 @@ from sapwood.runtime.sampling.params import Sampling
 class Loop:
     """Serves requests to their end."""
 
-    def __init__(self, executor: Executor, *, max_running: int, chunk_tokens: int, drafts: bool = False) -> None:
+    def __init__(self, executor: Executor, *, max_running: int, chunk_tokens: int, speculation: bool = False) -> None:
         self._cache = PrefixCache(executor.pool.slots)
         self._scheduler = Scheduler(
             self._cache,
@@ -29,7 +29,7 @@ class Loop:
             chunk_tokens=chunk_tokens,
             max_running=max_running,
             max_queue=4096,
-            drafts=drafts,
+            speculation=speculation,
         )
         self._results: list[StepResult] = []
         no_grammars: Any = None

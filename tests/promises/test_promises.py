@@ -232,11 +232,11 @@ def test_guessing_ahead_changes_nothing(smollm2_path: Path, modes: dict[str, Any
     others = [
         (prompt, options | {"temperature": options["temperature"] + 0.15, "seed": 5}) for prompt, options in wanted
     ]
-    with Engine(smollm2_path, kv_tokens=4096, drafts=False, **modes) as engine:
+    with Engine(smollm2_path, kv_tokens=4096, speculation=False, **modes) as engine:
         expected, expected_others = (
             [engine.generate(prompt, **options) for prompt, options in each] for each in (wanted, others)
         )
-        assert engine.stats().drafted_tokens == 0
+        assert engine.stats().speculated_tokens == 0
     with Engine(smollm2_path, kv_tokens=4096, **modes) as engine:
         answers: list[Generation] = []
         for _ in range(2):  # the second time the tree knows the answers
@@ -245,12 +245,12 @@ def test_guessing_ahead_changes_nothing(smollm2_path: Path, modes: dict[str, Any
                 assert_same(answer, right, tolerance)
         for effort in [answer.effort for answer in answers]:
             assert effort is not None
-            assert effort.accepted == effort.drafted > 12
+            assert effort.accepted == effort.speculated > 12
             assert effort.forward_passes < 8
         for answer in engine.generate([repeats] * 4, **wanted[0][1]):
             assert_same(answer, expected[0], tolerance)
         for (prompt, options), right in zip(others, expected_others, strict=True):  # they part from it sooner or later
             assert_same(engine.generate(prompt, **options), right, tolerance)
         stats = engine.stats()
-        assert 0 < stats.accepted_tokens < stats.drafted_tokens
+        assert 0 < stats.accepted_tokens < stats.speculated_tokens
         assert_books_balance(engine)

@@ -63,19 +63,19 @@ class Plan:
     token_ids: bytes
     slots: bytes
     sample: bytes
-    drafts: bytes = b""
+    speculated: bytes = b""
     shared: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """`ids` of a row to compute next, the last `drafts` of them guesses; their slots are new ones unless given."""
+    """`ids` of a row to compute next, the last `speculated` of them guesses; their slots are new ones unless given."""
 
     row: int
     ids: Sequence[int]
     start: int
     sample: bool = True
-    drafts: int = 0
+    speculated: int = 0
     slots: Sequence[int] | None = None
 
 
@@ -140,7 +140,7 @@ class Driver:
             token_ids=pack([token for entry in entries for token in entry.ids]),
             slots=pack([slot for run in slots for slot in run]),
             sample=bytes(entry.sample for entry in entries),
-            drafts=pack([entry.drafts for entry in entries]),
+            speculated=pack([entry.speculated for entry in entries]),
         )
         guides, self._guides = self._guides, {}
         self._opened, self._closed, self._writes = [], [], []

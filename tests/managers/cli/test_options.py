@@ -10,13 +10,13 @@ import pytest
 from sapwood.__main__ import main
 from sapwood.managers.cli.options import config_of, sampling_of
 from sapwood.managers.cli.parser import parse
-from sapwood.managers.front.config import EngineConfig
+from sapwood.managers.front.config import EngineConfig, config_from
 from sapwood.managers.front.params import DEFAULT_MAX_TOKENS, GenerateRequest
 from sapwood.managers.server.run import bind
 from sapwood.managers.wire.errors import ConfigError
 
 TEST_MODES = {"audit", "poison_freed"}
-SWITCHES = {"prefix_cache", "drafts", "jump_forward"}
+SWITCHES = {"prefix_cache", "speculation", "jump_forward"}
 
 
 def test_the_defaults_of_serve_are_the_engines():
@@ -39,7 +39,7 @@ def test_options_reach_the_configuration():
     line = (
         "serve --model m --threads 2 --kv-tokens 100 --kv-memory-fraction 0.5 --chunk-tokens 32 --max-running 3 "
         "--max-queue 4 --max-context 50 --no-prefix-cache --schedule fcfs --attention-backend torch --dtype float32 "
-        "--kv-dtype float32 --log-level debug --no-drafts --no-jump-forward"
+        "--kv-dtype float32 --log-level debug --no-speculation --no-jump-forward"
     )
     assert config_of(parse(line.split())) == EngineConfig(
         model="m",
@@ -51,7 +51,7 @@ def test_options_reach_the_configuration():
         max_queue=4,
         max_context=50,
         prefix_cache=False,
-        drafts=False,
+        speculation=False,
         jump_forward=False,
         schedule="fcfs",
         attention_backend="torch",
@@ -59,6 +59,21 @@ def test_options_reach_the_configuration():
         kv_dtype="float32",
         log_level="debug",
     )
+
+
+def test_the_old_name_of_no_speculation_still_works_hidden_and_with_a_note(capsys):
+    assert config_of(parse(["serve", "--no-drafts"])).speculation is False
+    assert "--no-drafts is now called --no-speculation" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parse(["serve", "--help"])
+    assert "draft" not in capsys.readouterr().out
+
+
+def test_the_old_keyword_of_speculation_still_works_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="'drafts' is now called 'speculation'"):
+        assert config_from({"drafts": False}).speculation is False
+    with pytest.raises(ConfigError, match="Unknown option 'drafts'"):
+        config_from({"drafts": False, "speculation": True})
 
 
 def test_sampling_options_are_fields_of_a_request_and_absent_ones_keep_its_defaults():

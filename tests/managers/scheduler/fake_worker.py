@@ -135,20 +135,20 @@ class FakeWorker:
     def execute(self, plan: StepPlan) -> StepResult:
         self._update(plan)
         rows, starts, lengths = (unpack_ids(part).tolist() for part in (plan.rows, plan.starts, plan.lengths))
-        drafts = unpack_ids(plan.drafts).tolist() if plan.drafts else [0] * len(rows)
-        assert len(set(rows)) == len(rows) == len(drafts), "a row twice in one step"
+        speculated = unpack_ids(plan.speculated).tolist() if plan.speculated else [0] * len(rows)
+        assert len(set(rows)) == len(rows) == len(speculated), "a row twice in one step"
         token_ids, slots = unpack_ids(plan.token_ids).tolist(), unpack_ids(plan.slots).tolist()
         assert len(token_ids) == len(slots) == sum(lengths)
         assert len(set(slots)) == len(slots), "two tokens of one step are written to the same slot"
-        assert all(length > drafted >= 0 for length, drafted in zip(lengths, drafts))
+        assert all(length > guessed >= 0 for length, guessed in zip(lengths, speculated))
         self.computed += sum(lengths)
         self.largest_step = max(self.largest_step, sum(lengths))
         self._check_groups(plan, rows, starts)
         place, guesses = 0, []
-        for row_index, start, length, drafted in zip(rows, starts, lengths, drafts):
+        for row_index, start, length, guessed in zip(rows, starts, lengths, speculated):
             end = place + length
-            guesses.append(token_ids[end - drafted : end])
-            self._store(self.rows[row_index], start, token_ids[place:end], slots[place:end], drafted)
+            guesses.append(token_ids[end - guessed : end])
+            self._store(self.rows[row_index], start, token_ids[place:end], slots[place:end], guessed)
             place = end
         return self._read(plan, rows, [start + length for start, length in zip(starts, lengths)], starts, guesses)
 
@@ -166,9 +166,9 @@ class FakeWorker:
             for offset, slot in enumerate(unpack_ids(write.slots).tolist()):
                 self.rows[write.row].slots[write.start + offset] = slot
 
-    def _store(self, row: Row, start: int, token_ids: list[int], slots: list[int], drafted: int) -> None:
-        known = start + len(token_ids) - drafted
-        assert not drafted or known == len(row.sequence), "a guess that does not follow the sequence"
+    def _store(self, row: Row, start: int, token_ids: list[int], slots: list[int], guessed: int) -> None:
+        known = start + len(token_ids) - guessed
+        assert not guessed or known == len(row.sequence), "a guess that does not follow the sequence"
         print_ = 0
         for offset, (token, slot) in enumerate(zip(token_ids, slots)):
             position = start + offset

@@ -39,7 +39,7 @@ class Harness:
         max_context: int = 10_000,
         schedule: str = "lpm",
         prefix_cache: bool = True,
-        drafts: bool = True,
+        speculation: bool = True,
     ) -> None:
         self.cache = PrefixCache(slots, enabled=prefix_cache, poison=True)
         self.scheduler = Scheduler(
@@ -49,7 +49,7 @@ class Harness:
             max_running=max_running,
             max_queue=max_queue,
             schedule=schedule,
-            drafts=drafts,
+            speculation=speculation,
         )
         self.worker = FakeWorker(slots)
         self.answers: dict[tuple[str, int], Answer] = {}

@@ -462,10 +462,10 @@ def test_an_answer_that_is_not_finite_ends_its_request_only() -> None:
     max_running=st.integers(1, 6),
     schedule=st.sampled_from(["lpm", "fcfs"]),
     prefix_cache=st.booleans(),
-    drafts=st.booleans(),
+    speculation=st.booleans(),
 )
 def test_whatever_arrives_is_answered_right_or_aborted_and_the_books_balance(
-    seed: int, slots: int, chunk: int, max_running: int, schedule: str, prefix_cache: bool, drafts: bool
+    seed: int, slots: int, chunk: int, max_running: int, schedule: str, prefix_cache: bool, speculation: bool
 ) -> None:
     """Random trees of prompts, tiny pools, aborts, stops, scores, grammars and priorities, audited after every step."""
     rng = random.Random(seed)
@@ -475,7 +475,7 @@ def test_whatever_arrives_is_answered_right_or_aborted_and_the_books_balance(
         max_running=max_running,
         schedule=schedule,
         prefix_cache=prefix_cache,
-        drafts=drafts,
+        speculation=speculation,
     )
     prompts: list[list[int]] = [[1]]
     wanted: dict[str, tuple[list[int], int, list[int], int | None, bool, int]] = {}
@@ -528,8 +528,8 @@ def test_whatever_arrives_is_answered_right_or_aborted_and_the_books_balance(
         assert answer.token_ids == right
         assert answer.finish is not None
         assert answer.effort is not None
-        assert answer.effort.accepted <= answer.effort.drafted
-        assert drafts or not answer.effort.drafted
+        assert answer.effort.accepted <= answer.effort.speculated
+        assert speculation or not answer.effort.speculated
         if score_start is not None:
             assert answer.scored == [next_logprob(prompt[: place + 1]) for place in range(score_start, len(prompt))]
 

@@ -115,7 +115,8 @@ def effortful(submit: Submit) -> list[Any]:
     ]
 
 
-COUNTS = {"forward_passes": 55, "drafted_tokens": 44, "accepted_tokens": 33, "forced_tokens": 22}
+COUNTS = {"forward_passes": 55, "speculated_tokens": 44, "accepted_tokens": 33, "forced_tokens": 22}
+COUNTS |= {"drafted_tokens": 44}  # the old name, for one release
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
@@ -138,7 +139,13 @@ async def test_generate_says_per_sample_what_was_relaxed_and_what_it_took(client
     _, whole = await client.post("/generate", body)
     first, second = whole["choices"]
     assert (first["relaxed"], second["relaxed"]) == ([SHOWN], [])
-    assert first["effort"] == {"forward_passes": 5, "drafted_tokens": 4, "accepted_tokens": 3, "forced_tokens": 2}
+    assert first["effort"] == {
+        "forward_passes": 5,
+        "speculated_tokens": 4,
+        "accepted_tokens": 3,
+        "forced_tokens": 2,
+        "drafted_tokens": 4,
+    }
     choices = [json.loads(event)["choices"][0] for event in (await client.events("/generate", body))[:-1]]
     assert [each["relaxed"] for each in choices] == [[], [SHOWN], [], []]
     assert [each["effort"] is None for each in choices] == [True, True, False, False]

@@ -104,14 +104,14 @@ def behaviour(driver: Any, entry: Any, prompts: list[list[int]], guesses: list[i
     drawn = driver.generate(prompts, 4, **options)
     driver.open(0, prompts[0], score_start=1, score_top=2)
     first = driver.prefill(0, prompts[0], chunk=7)
-    output = driver.step([entry(0, [-1, *(guesses or greedy[0][1:4])], len(prompts[0]), drafts=3)])
+    output = driver.step([entry(0, [-1, *(guesses or greedy[0][1:4])], len(prompts[0]), speculated=3)])
     driver.close(0)
     return {
         "greedy": greedy,
         "drawn": drawn,
         "logprobs": np.array(logprobs),
         "scored": np.array([value for run in first.scored for value in run.logprobs]),
-        "drafted": output.token_ids.tolist(),
+        "speculated": output.token_ids.tolist(),
     }
 
 
@@ -125,7 +125,7 @@ def compared(
     prompts = [random.integers(0, vocab, length).tolist() for length in (20, 1, 9)]
     expected = behaviour(alone, entry, prompts)
     guesses = expected["greedy"][0][1:4]
-    assert len(expected["drafted"]) == 4  # the guesses come true
+    assert len(expected["speculated"]) == 4  # the guesses come true
 
     def work(ranks: Ranks) -> tuple[Any, Any]:
         driver = drive(path, ranks=ranks, **options)
@@ -134,13 +134,13 @@ def compared(
     executors: dict[int, list[Any]] = {}
     for size in sizes:
         (_, found), *others = answers = in_ranks(size, work)
-        for name in ("greedy", "drawn", "drafted"):
+        for name in ("greedy", "drawn", "speculated"):
             assert found[name] == expected[name], (size, name)
         for name in ("logprobs", "scored"):
             np.testing.assert_allclose(found[name], expected[name], atol=TOLERANCE, err_msg=f"{name} of {size} ranks")
         for _, other in others:  # they are told each row's last token, and nothing else
             assert other["greedy"] == expected["greedy"]
-            assert other["drafted"] == expected["drafted"][-1:]
+            assert other["speculated"] == expected["speculated"][-1:]
             assert not other["logprobs"].size
         executors[size] = [executor for executor, _ in answers]
     return executors

@@ -37,12 +37,12 @@ def test_guesses_change_nothing_but_the_number_of_steps(
     prompt, other = prompts[2], prompts[3]
     whole, beside = driver.generate([prompt, other], 10, logprobs=2, **options)
     values = [[one.logprob for one in row] for row in driver.sampled]
-    draft = [*whole[1 : 1 + right], *((token + 1) % 97 for token in whole[1 + right : 6])]
+    guesses = [*whole[1 : 1 + right], *((token + 1) % 97 for token in whole[1 + right : 6])]
     driver.open(0, prompt, logprobs=2, **options)
     driver.open(1, other, logprobs=2, **options)
     driver.step([entry(0, prompt, 0), entry(1, other, 0)])
     output = driver.step(
-        [entry(0, [whole[0], *draft], len(prompt), drafts=5), entry(1, [beside[0]], len(other))],
+        [entry(0, [whole[0], *guesses], len(prompt), speculated=5), entry(1, [beside[0]], len(other))],
     )
     assert output.counts.tolist() == [right + 1, 1]
     assert output.token_ids.tolist() == [*whole[1 : right + 2], beside[1]]
@@ -138,7 +138,7 @@ def test_a_guess_goes_on_through_what_a_guide_forces(driver: Any, entry: Any, pr
     guide = Script([keep, lambda token: Edit([token, forced]), keep, lambda token: Edit([token], complete=True)])
     driver.open(0, prompt, guide=guide)
     driver.step([entry(0, prompt, 0)])
-    output = driver.step([entry(0, whole[:4], len(prompt), drafts=3)])
+    output = driver.step([entry(0, whole[:4], len(prompt), speculated=3)])
     assert output.token_ids.tolist() == whole[1:5]
     [run] = output.guided
     assert (run.forced, run.complete) == (1, True)

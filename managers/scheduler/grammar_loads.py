@@ -10,7 +10,7 @@ from .request import Request
 REMEMBERED = 128  # grammars taken to be loaded still; the worker keeps more
 
 
-class GrammarDesk:
+class GrammarLoads:
     """Orders each grammar once, and keeps the requests that wait for it."""
 
     def __init__(self) -> None:

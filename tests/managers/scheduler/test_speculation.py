@@ -1,4 +1,4 @@
-"""Drafts: where guesses come from, when they are made, and that they save steps without changing an answer."""
+"""Speculation: where guesses come from, when they are made, and that they save steps without changing an answer."""
 
 from __future__ import annotations
 
@@ -7,17 +7,9 @@ import pytest
 from fake_worker import completion
 from harness import Harness
 
-from sapwood.managers.scheduler.drafts import (
-    FIRST_DRAFT,
-    FIRST_RATE,
-    MAX_DRAFT,
-    NGRAM,
-    PAUSE,
-    Drafter,
-    Drafting,
-    StepCost,
-)
 from sapwood.managers.scheduler.request import Request
+from sapwood.managers.scheduler.speculation import NGRAM, Speculator, StepCost
+from sapwood.managers.scheduler.speculation_state import FIRST_LENGTH, FIRST_RATE, MAX_LENGTH, PAUSE, SpeculationState
 from sapwood.managers.wire.requests import TokenizedRequest
 from sapwood.radix.prefix_cache import PrefixCache
 from sapwood.runtime.records import pack_ids
@@ -48,63 +40,63 @@ def cache_with(tokens: list[int], namespace: str = "") -> PrefixCache:
 
 
 def test_the_tree_continues_a_sequence_that_it_holds_as_a_whole() -> None:
-    drafter = Drafter(cache_with([1, 2, 3, 4, 5, 6, 7, 8, 9]))
-    assert drafter.propose(request_of([1, 2], [3]), 1).tolist() == [4, 5, 6, 7]
-    assert drafter.propose(request_of([1, 2], [4]), 1).tolist() == []
+    speculator = Speculator(cache_with([1, 2, 3, 4, 5, 6, 7, 8, 9]))
+    assert speculator.propose(request_of([1, 2], [3]), 1).tolist() == [4, 5, 6, 7]
+    assert speculator.propose(request_of([1, 2], [4]), 1).tolist() == []
 
 
 def test_the_tree_of_another_namespace_is_never_looked_into() -> None:
-    drafter = Drafter(cache_with([1, 2, 3, 4, 5, 6, 7, 8, 9], namespace="salt"))
-    assert drafter.propose(request_of([1, 2], [3]), 1).tolist() == []
-    assert drafter.propose(request_of([1, 2], [3], namespace="salt"), 1).tolist() == [4, 5, 6, 7]
+    speculator = Speculator(cache_with([1, 2, 3, 4, 5, 6, 7, 8, 9], namespace="salt"))
+    assert speculator.propose(request_of([1, 2], [3]), 1).tolist() == []
+    assert speculator.propose(request_of([1, 2], [3], namespace="salt"), 1).tolist() == [4, 5, 6, 7]
 
 
 def test_the_requests_own_text_is_the_second_source_the_latest_occurrence_first() -> None:
-    drafter = Drafter(PrefixCache(10))
+    speculator = Speculator(PrefixCache(10))
     ngram = [1, 2, 3, 4]
     assert len(ngram) == NGRAM
     request = request_of([*ngram, 50, 51, *ngram, 60, 61, 62], [7, *ngram])
-    assert drafter.propose(request, 1).tolist() == [60, 61, 62, 7]
-    assert drafter.propose(request_of([*ngram, 50, 51], [2, 3, 4]), 1).tolist() == []
-    assert drafter.propose(request_of([9, *ngram, 5], [*ngram]), 1).tolist() == [5, 1, 2, 3]
-    assert drafter.propose(request_of([9, 9, 9, 9], [9]), 1).tolist() == [9, 9, 9, 9]
+    assert speculator.propose(request, 1).tolist() == [60, 61, 62, 7]
+    assert speculator.propose(request_of([*ngram, 50, 51], [2, 3, 4]), 1).tolist() == []
+    assert speculator.propose(request_of([9, *ngram, 5], [*ngram]), 1).tolist() == [5, 1, 2, 3]
+    assert speculator.propose(request_of([9, 9, 9, 9], [9]), 1).tolist() == [9, 9, 9, 9]
 
 
 def test_completions_that_ended_are_the_third_source_and_stay_in_their_namespace() -> None:
-    drafter = Drafter(PrefixCache(10))
-    drafter.remember(request_of([9, 9], [1, 2, 3, 4, 5, 6, 7]))
-    assert drafter.propose(request_of([8], [1, 2, 3, 4]), 1).tolist() == [5, 6, 7]
-    assert drafter.propose(request_of([8], [1, 2, 3, 4], namespace="salt"), 1).tolist() == []
-    drafter.forget()
-    assert drafter.propose(request_of([8], [1, 2, 3, 4]), 1).tolist() == []
+    speculator = Speculator(PrefixCache(10))
+    speculator.remember(request_of([9, 9], [1, 2, 3, 4, 5, 6, 7]))
+    assert speculator.propose(request_of([8], [1, 2, 3, 4]), 1).tolist() == [5, 6, 7]
+    assert speculator.propose(request_of([8], [1, 2, 3, 4], namespace="salt"), 1).tolist() == []
+    speculator.forget()
+    assert speculator.propose(request_of([8], [1, 2, 3, 4]), 1).tolist() == []
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapwood.managers.scheduler.drafts.REMEMBERED", 10)
-    drafter = Drafter(PrefixCache(10))
-    drafter.remember(request_of([9], list(range(100, 140))))
-    assert drafter.propose(request_of([8], [100, 101, 102, 103]), 1).tolist() == []
-    assert drafter.propose(request_of([8], [134, 135, 136, 137]), 1).tolist() == [138, 139]
+    monkeypatch.setattr("sapwood.managers.scheduler.speculation.REMEMBERED", 10)
+    speculator = Speculator(PrefixCache(10))
+    speculator.remember(request_of([9], list(range(100, 140))))
+    assert speculator.propose(request_of([8], [100, 101, 102, 103]), 1).tolist() == []
+    assert speculator.propose(request_of([8], [134, 135, 136, 137]), 1).tolist() == [138, 139]
 
 
 def test_no_guess_goes_beyond_the_end_of_the_completion() -> None:
-    drafter = Drafter(cache_with(list(range(1, 30))))
-    assert drafter.propose(request_of([1, 2], [3], max_tokens=4), 1).tolist() == [4, 5]
-    assert drafter.propose(request_of([1, 2], [3], max_tokens=2), 1).tolist() == []
+    speculator = Speculator(cache_with(list(range(1, 30))))
+    assert speculator.propose(request_of([1, 2], [3], max_tokens=4), 1).tolist() == [4, 5]
+    assert speculator.propose(request_of([1, 2], [3], max_tokens=2), 1).tolist() == []
 
 
 # --- when they are made -----------------------------------------------------------------------------------------------
 
 
 def test_the_length_of_a_guess_follows_its_success() -> None:
-    drafting = Drafting()
-    drafting.learn(FIRST_DRAFT, FIRST_DRAFT)
-    assert drafting.length == 2 * FIRST_DRAFT
+    state = SpeculationState()
+    state.learn(FIRST_LENGTH, FIRST_LENGTH)
+    assert state.length == 2 * FIRST_LENGTH
     for _ in range(5):
-        drafting.learn(drafting.length, drafting.length)
-    assert drafting.length == MAX_DRAFT
-    drafting.learn(MAX_DRAFT, 0)
-    assert drafting.length == MAX_DRAFT // 2
+        state.learn(state.length, state.length)
+    assert state.length == MAX_LENGTH
+    state.learn(MAX_LENGTH, 0)
+    assert state.length == MAX_LENGTH // 2
 
 
 def test_the_cost_of_a_token_decides_what_pays() -> None:
@@ -124,18 +116,18 @@ def test_before_there_are_figures_a_crowd_does_not_guess_readily() -> None:
 
 
 def test_guesses_that_do_not_come_true_stop_for_a_while_and_longer_each_time() -> None:
-    drafter = Drafter(cache_with(list(range(1, 30))))
+    speculator = Speculator(cache_with(list(range(1, 30))))
     request = request_of([1, 2], [3], max_tokens=10_000)
-    request.drafting.learn(4, 0)
-    request.drafting.learn(4, 0)
-    assert drafter.propose(request, 1).tolist() == []
-    assert request.drafting.resume_at == 1 + PAUSE
+    request.speculation.learn(4, 0)
+    request.speculation.learn(4, 0)
+    assert speculator.propose(request, 1).tolist() == []
+    assert request.speculation.resume_at == 1 + PAUSE
     for token in range(4, 4 + PAUSE):
         request.append(token if token < 30 else 0)
-    request.drafting.learn(4, 0)
-    request.drafting.learn(4, 0)
-    drafter.propose(request, 1)
-    assert request.drafting.resume_at == 1 + 3 * PAUSE
+    request.speculation.learn(4, 0)
+    request.speculation.learn(4, 0)
+    speculator.propose(request, 1)
+    assert request.speculation.resume_at == 1 + 3 * PAUSE
 
 
 # --- what they do -----------------------------------------------------------------------------------------------------
@@ -154,19 +146,19 @@ def test_the_same_request_again_takes_a_fraction_of_the_steps_and_says_the_same(
     assert harness.steps - before < before / 4
     assert again.effort is not None
     assert again.effort.forward_passes < 15
-    assert again.effort.accepted == again.effort.drafted > 40
+    assert again.effort.accepted == again.effort.speculated > 40
     assert harness.scheduler.counters.accepted_tokens == again.effort.accepted
     harness.assert_idle()
 
 
-def test_without_drafts_every_token_is_a_step() -> None:
-    harness = Harness(drafts=False)
+def test_without_speculation_every_token_is_a_step() -> None:
+    harness = Harness(speculation=False)
     for name in ("first", "again"):
         harness.submit(name, PROMPT, 20)
         harness.run()
         effort = harness.answers[name, 0].effort
         assert effort is not None
-        assert (effort.forward_passes, effort.drafted) == (19, 0)
+        assert (effort.forward_passes, effort.speculated) == (19, 0)
 
 
 def test_a_stop_inside_a_guess_that_came_true_ends_the_completion_there() -> None:

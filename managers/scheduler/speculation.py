@@ -1,4 +1,4 @@
-"""Drafts: guesses at a completion's next tokens, taken from what was said before.
+"""Speculation: guesses at a completion's next tokens, taken from tokens that were seen before.
 
 This decides what to guess and when guessing pays. It cannot change an answer: the worker samples every position as it
 would without, and a guess only saves the step in which it comes true.
@@ -12,22 +12,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...radix.prefix_cache import PrefixCache
-
-if TYPE_CHECKING:
-    from .request import Request
+from .request import Request
 
 NGRAM = 4  # tokens that must recur before what followed them is guessed again
-FIRST_DRAFT, MAX_DRAFT = 4, 16  # tokens
-FIRST_RATE = 0.8  # hoped for before anything is known: worth a try where few streams run
 REMEMBERED = 1 << 16  # n-grams of ended completions
-PAUSE = 32  # tokens without guesses after they stopped paying; twice as many each time
-MAX_PAUSE = 1024
 
 _NOTHING = np.empty(0, dtype=np.int32)
 
@@ -65,32 +57,7 @@ class StepCost:
         return each / max(each + fixed / max(streams, 1), 1e-12)
 
 
-@dataclass
-class Drafting:
-    """How guessing goes for one request. length: tokens to guess next time. rate: the share of guesses that came true,
-    lately. resume_at: completion tokens before which nothing is guessed. paused: how long the last pause was."""
-
-    length: int = FIRST_DRAFT
-    rate: float = FIRST_RATE
-    resume_at: int = 0
-    paused: int = 0
-
-    def learn(self, guessed: int, accepted: int) -> None:
-        """Take in how many of the tokens guessed in one step came true."""
-        self.rate = 0.6 * self.rate + 0.4 * accepted / guessed
-        if accepted == guessed:
-            self.length = min(2 * self.length, MAX_DRAFT)
-        elif accepted * 2 < guessed:
-            self.length = max(self.length // 2, 2)
-
-    def pause(self, produced: int) -> None:
-        """Guess nothing for a while, longer each time, then try anew."""
-        self.paused = min(max(2 * self.paused, PAUSE), MAX_PAUSE)
-        self.resume_at = produced + self.paused
-        self.rate, self.length = FIRST_RATE, FIRST_DRAFT
-
-
-class Drafter:
+class Speculator:
     """Guesses for one scheduler's requests. Namespaces never learn from one another."""
 
     def __init__(self, cache: PrefixCache) -> None:
@@ -98,27 +65,27 @@ class Drafter:
         self._seen: OrderedDict[tuple[str, bytes], tuple[np.ndarray, int]] = OrderedDict()
         self.cost = StepCost()
 
-    def draft(self, decodes: Sequence[Request], streams: int) -> dict[Request, np.ndarray]:
+    def speculate(self, decodes: Sequence[Request], streams: int) -> dict[Request, np.ndarray]:
         """Guesses for those requests that are to decode and have some; none at all where slots are too few for all."""
-        drafts: dict[Request, np.ndarray] = {}
+        speculated: dict[Request, np.ndarray] = {}
         for request in decodes:
             if request.stepwise:
-                draft = self.propose(request, streams)
-                request.wants_draft = len(draft) > 0
-                if len(draft):
-                    drafts[request] = draft
-        needed = sum(request.pending for request in decodes) + sum(map(len, drafts.values()))
-        return drafts if needed <= self._cache.available else {}
+                guesses = self.propose(request, streams)
+                request.speculates = len(guesses) > 0
+                if len(guesses):
+                    speculated[request] = guesses
+        needed = sum(request.pending for request in decodes) + sum(map(len, speculated.values()))
+        return speculated if needed <= self._cache.available else {}
 
     def propose(self, request: Request, streams: int) -> np.ndarray:
-        """The tokens that may follow what is known of `request`, int32, at most `MAX_DRAFT`; empty where there is no
+        """The tokens that may follow what is known of `request`, int32, at most `MAX_LENGTH`; empty where there is no
         guess, or where guesses do not pay for it now. streams: how many run."""
-        draft = request.drafting
-        most = min(draft.length, request.sampling.max_tokens - request.produced - 1)
-        if most < 1 or request.produced < draft.resume_at or request.produced < 1:
+        state = request.speculation
+        most = min(state.length, request.sampling.max_tokens - request.produced - 1)
+        if most < 1 or request.produced < state.resume_at or request.produced < 1:
             return _NOTHING
-        if draft.rate < self.cost.least_acceptance(streams):
-            draft.pause(request.produced)
+        if state.rate < self.cost.least_acceptance(streams):
+            state.pause(request.produced)
             return _NOTHING
         found = self._cache.continuation(request.namespace, request.tokens, most)
         if not len(found):
