@@ -11,8 +11,8 @@ from .jump_forward import JumpForward
 from .path import Path
 
 
-class Guided:
-    """A `Guide`: a matcher, the checks of values, and jump-forward, moved along together."""
+class ConstrainedCompletion:
+    """A `TokenConstraint`: a matcher, the checks of values, and jump-forward, moved along together."""
 
     def __init__(self, matcher: Matcher, checks: Checks | None, jump_forward: JumpForward | None) -> None:
         """matcher and checks: at the start, and nobody else's. Without `jump_forward`, every token is sampled."""
@@ -26,7 +26,10 @@ class Guided:
         self._failure = ""
 
     def fill(self, bitmask: np.ndarray) -> None:
-        """See `Guide.fill`. Where the engine gives up, the end is allowed, and the next edit says what was wrong."""
+        """See `TokenConstraint.fill`.
+
+        Where the engine gives up, the end is allowed, and the next edit says what was wrong.
+        """
         mask = self._search.mask() if self._search is not None else self._matcher.mask()
         if not mask.any():
             self._failure = self._failure or self._matcher.error or "the grammar allows none of the model's tokens here"
@@ -36,7 +39,7 @@ class Guided:
         bitmask[width:] = 0
 
     def advance(self, token_id: int) -> Edit:
-        """See `Guide.advance`. Raises ValueError for a token that was not allowed."""
+        """See `TokenConstraint.advance`. Raises ValueError for a token that was not allowed."""
         if self._failure:
             return Edit(failure=self._failure)
         if token_id in self._vocabulary.eos_ids:
@@ -55,7 +58,10 @@ class Guided:
         return self._edit(reported, complete=is_over)
 
     def replay(self, token_ids: list[int]) -> Edit:
-        """See `Guide.replay`. What had been found to lead nowhere is found again; `advance` may take tries for it."""
+        """See `TokenConstraint.replay`.
+
+        What had been found to lead nowhere is found again; `advance` may take tries for it.
+        """
         for each in token_ids:
             if not self._matcher.accept(each):
                 return self._refused(each)

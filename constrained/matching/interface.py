@@ -1,4 +1,4 @@
-"""What the worker's sampler sees of a constraint: a guide for each constrained row. Interfaces only."""
+"""What the worker's sampler sees of a constraint: which tokens a row may choose from. Interfaces only."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Edit:
     """What one sampled token did to a row's completion: its last `rewind` tokens go, then `token_ids` come.
 
     Usually rewind is 0 and `token_ids` is the sampled token, followed by the tokens that the grammar forces. rewind > 0
-    with other tokens: a value that closed failed its check, so the guide went back to an earlier choice (that token is
-    never offered there again). Only tokens that were still `held` are ever taken back.
+    with other tokens: a value that closed failed its check, so the search went back to an earlier choice (that
+    token is never offered there again). Only tokens that were still `held` are ever taken back.
     held: how many of the completion's last tokens may still be taken back; those are not shown to anyone yet.
     complete: nothing can follow; the completion ends here, with reason "stop".
     failure: the sentence with which the request must end ("" where all is well).
@@ -27,14 +27,14 @@ class Edit:
     failure: str = ""
 
 
-class Guide(Protocol):
+class TokenConstraint(Protocol):
     """One row's constraint while it generates. Deterministic: edits depend on the tokens given to it only."""
 
     def fill(self, bitmask: np.ndarray) -> None:
         """Write which tokens may come next into int32 [ceil(vocab / 32)], token i at bit i % 32 of word i // 32.
 
-        The model's end tokens are allowed where the completion may end here. Never empty: a guide with nothing to
-        allow has reported so in its last edit.
+        The model's end tokens are allowed where the completion may end here. Never empty: where nothing is
+        allowed, the last edit has said so.
         """
         ...
 
@@ -43,7 +43,7 @@ class Guide(Protocol):
         ...
 
     def replay(self, token_ids: list[int]) -> Edit:
-        """For a new guide: take over a completion so far, made under the same constraint (a row that was retracted).
+        """At the start only: take over a completion so far, made under the same constraint (a row that was retracted).
 
         Its edit has no tokens; it says what is held and whether the completion is complete or failed.
         """

@@ -1,4 +1,5 @@
-"""The worker's grammars: loaded in a thread beside the steps, kept while they are used, a fresh guide for every row."""
+"""The worker's grammars: loaded in a thread beside the steps, kept while they are used, a completion
+for every row."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...constrained.matching.interface import Guide
+from ...constrained.matching.interface import TokenConstraint
 from ...constrained.spec import Compiled
 from ...runtime.records import unpack_ids
 from ..wire.sockets import Outbox
 from ..wire.steps import GrammarReady, OpenRow
 
 if TYPE_CHECKING:
-    from ...constrained.matching.loading import Guides, GuideTemplate
+    from ...constrained.matching.loading import ConstraintLoader, LoadedConstraint
 
 KEPT = 256  # grammars; more than the scheduler takes to be loaded (`scheduler.grammars.REMEMBERED`)
 
@@ -29,9 +30,9 @@ class GrammarLoader:
         self._jump_forward = jump_forward
         self._make_answers = answers
         self._answers: Outbox | None = None
-        self._guides: Guides | None = None
+        self._loader: ConstraintLoader | None = None
         self._thread = ThreadPoolExecutor(1, "grammars")
-        self._templates: OrderedDict[str, Future[GuideTemplate]] = OrderedDict()
+        self._grammars: OrderedDict[str, Future[LoadedConstraint]] = OrderedDict()
 
     def warm(self) -> None:
         """Load what all grammars share, before the first one needs it. May be called more than once."""
@@ -39,46 +40,46 @@ class GrammarLoader:
 
     def prepare(self, grammar: Compiled) -> None:
         """Load a grammar unless that was done or begun; the scheduler is told when it is there."""
-        template = self._template(grammar)
-        self._thread.submit(self._announce, grammar.key, template)
+        loaded = self._loaded(grammar)
+        self._thread.submit(self._announce, grammar.key, loaded)
 
-    def start(self, row: OpenRow) -> Guide:
-        """A guide for a row that has a grammar, at the end of what the row has generated.
+    def start(self, row: OpenRow) -> TokenConstraint:
+        """The constrained completion of a row that has a grammar, at the end of what the row has generated.
 
         Where log-probabilities are wanted every token is sampled, since forced ones have none.
         """
         assert row.grammar is not None
         jump_forward = self._jump_forward and row.sampling.logprobs is None
-        guide = self._template(row.grammar).result().start(jump_forward=jump_forward)
-        completion = unpack_ids(row.output_ids).tolist()
-        if completion:
-            guide.replay(completion)
-        return guide
+        completion = self._loaded(row.grammar).result().start(jump_forward=jump_forward)
+        so_far = unpack_ids(row.output_ids).tolist()
+        if so_far:
+            completion.replay(so_far)
+        return completion
 
-    def _template(self, grammar: Compiled) -> Future[GuideTemplate]:
-        template = self._templates.get(grammar.key)
-        if template is None or (template.done() and template.exception() is not None):
-            template = self._templates[grammar.key] = self._thread.submit(self._load, grammar)
-        self._templates.move_to_end(grammar.key)
-        while len(self._templates) > KEPT:
-            self._templates.popitem(last=False)
-        return template
+    def _loaded(self, grammar: Compiled) -> Future[LoadedConstraint]:
+        loaded = self._grammars.get(grammar.key)
+        if loaded is None or (loaded.done() and loaded.exception() is not None):
+            loaded = self._grammars[grammar.key] = self._thread.submit(self._load, grammar)
+        self._grammars.move_to_end(grammar.key)
+        while len(self._grammars) > KEPT:
+            self._grammars.popitem(last=False)
+        return loaded
 
-    def _load(self, grammar: Compiled) -> GuideTemplate:
+    def _load(self, grammar: Compiled) -> LoadedConstraint:
         return self._shared().load(grammar)
 
-    def _shared(self) -> Guides:
-        if self._guides is None:
-            from ...constrained.matching.loading import Guides
+    def _shared(self) -> ConstraintLoader:
+        if self._loader is None:
+            from ...constrained.matching.loading import ConstraintLoader
             from ...runtime.text.tokenizers.loading import load_tokenizer
             from ..vocabulary import vocabulary_of
 
-            self._guides = Guides(vocabulary_of(load_tokenizer(self._model_path)))
-        return self._guides
+            self._loader = ConstraintLoader(vocabulary_of(load_tokenizer(self._model_path)))
+        return self._loader
 
-    def _announce(self, key: str, template: Future[GuideTemplate]) -> None:
+    def _announce(self, key: str, loaded: Future[LoadedConstraint]) -> None:
         """Runs in the loading thread, behind the load."""
         if self._answers is None:
             self._answers = self._make_answers()
-        error = template.exception()
+        error = loaded.exception()
         self._answers.send(GrammarReady(key, "" if error is None else f"{type(error).__name__}: {error}"))

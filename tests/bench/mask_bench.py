@@ -1,4 +1,6 @@
-"""What a guide costs a worker, beside a floor from the same run: `python tests/bench/mask_bench.py FOLDER [MODEL]`.
+"""What a constrained completion costs a worker, beside a floor from the same run.
+
+    python tests/bench/mask_bench.py FOLDER [MODEL]
 
 FOLDER holds .jsonl files, a schema a line: {"id", "schema", "tests": [{"valid", "data"}]}. Every schema is compiled as
 the server does it, and completions are driven in two ways: by the tokenizer's own tokens of the valid documents, and by
@@ -20,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from sapwood.constrained.compiler import compile_constraint
-from sapwood.constrained.matching.completion import Guided
-from sapwood.constrained.matching.loading import Guides, GuideTemplate
+from sapwood.constrained.matching.completion import ConstrainedCompletion
+from sapwood.constrained.matching.loading import ConstraintLoader, LoadedConstraint
 from sapwood.constrained.spec import Constraint, ConstraintError
 from sapwood.constrained.vocabulary import Vocabulary
 from sapwood.managers.vocabulary import vocabulary_of
@@ -51,20 +53,26 @@ class Costs:
             yield f"{line}   median / floor {median / 1e6 / floor:5.2f}"
 
 
-def drive(guide: Guided, vocabulary: Vocabulary, costs: Costs, wanted: list[int] | None, rng: random.Random) -> None:
+def drive(
+    completion: ConstrainedCompletion,
+    vocabulary: Vocabulary,
+    costs: Costs,
+    wanted: list[int] | None,
+    rng: random.Random,
+) -> None:
     """One completion: `wanted` wherever there is a choice, or else any token that the mask allows."""
     row = np.zeros(vocabulary.words, np.int32)
     taken: list[int] = []
     while len(taken) < (MAX_TOKENS if wanted is None else len(wanted)):
         started = time.thread_time()
-        guide.fill(row)
+        completion.fill(row)
         filled = time.thread_time()
         costs.fill.append(filled - started)
         token_id = wanted[len(taken)] if wanted is not None else draw(row, rng)
         if not row[token_id // 32] >> token_id % 32 & 1:
             return  # the constraint has another order of properties than the document
         started = time.thread_time()
-        edit = guide.advance(token_id)
+        edit = completion.advance(token_id)
         costs.advance.append(time.thread_time() - started)
         del taken[len(taken) - edit.rewind :]
         taken += edit.token_ids
@@ -79,15 +87,19 @@ def draw(row: np.ndarray, rng: random.Random) -> int:
     return int(allowed[rng.randrange(len(allowed))])
 
 
-def floor(guides: Guides, vocabulary: Vocabulary) -> float:
+def floor(loader: ConstraintLoader, vocabulary: Vocabulary) -> float:
     """The median seconds of a mask that allows any text."""
-    guide = guides.load(compile_constraint(Constraint("regex", r"(.|\n)*"), vocabulary)).start()
+    completion = loader.load(compile_constraint(Constraint("regex", r"(.|\n)*"), vocabulary)).start()
     costs = Costs()
-    drive(guide, vocabulary, costs, vocabulary.encode("Any text will do, and this is one. " * 20), random.Random(0))
+    drive(
+        completion, vocabulary, costs, vocabulary.encode("Any text will do, and this is one. " * 20), random.Random(0)
+    )
     return float(np.median(costs.fill))
 
 
-def load_all(folder: Path, guides: Guides, vocabulary: Vocabulary) -> Iterator[tuple[GuideTemplate, list[Any]]]:
+def load_all(
+    folder: Path, loader: ConstraintLoader, vocabulary: Vocabulary
+) -> Iterator[tuple[LoadedConstraint, list[Any]]]:
     """The templates of all schemas that are not refused, each with its valid documents."""
     loads: list[float] = []
     refused = 0
@@ -102,7 +114,7 @@ def load_all(folder: Path, guides: Guides, vocabulary: Vocabulary) -> Iterator[t
                 refused += 1
                 continue
             started = time.thread_time()
-            template = guides.load(compiled)
+            template = loader.load(compiled)
             loads.append(time.thread_time() - started)
             yield template, [test["data"] for test in case["tests"] if test["valid"]]
     median, high = (np.quantile(loads, q) * 1e3 for q in (0.5, 0.9))
@@ -115,16 +127,16 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="smollm2")
     options = parser.parse_args()
     vocabulary = vocabulary_of(load_tokenizer(hub.resolve(options.model)))
-    guides = Guides(vocabulary)
+    loader = ConstraintLoader(vocabulary)
     documents, walks = Costs(), Costs()
     rng = random.Random(0)
-    for template, values in load_all(options.folder, guides, vocabulary):
+    for template, values in load_all(options.folder, loader, vocabulary):
         for value in values:
             text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
             drive(template.start(), vocabulary, documents, vocabulary.encode(text)[:MAX_TOKENS], rng)
         for _ in range(WALKS):
             drive(template.start(), vocabulary, walks, None, rng)
-    least = floor(guides, vocabulary)
+    least = floor(loader, vocabulary)
     print(f"floor: {least * 1e6:.1f} us")
     for name, costs in (("documents", documents), ("random tokens", walks)):
         print("\n".join(costs.lines(name, least)))

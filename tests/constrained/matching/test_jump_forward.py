@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.constrained.matching.interface import Edit
-from sapwood.constrained.matching.loading import Guides
+from sapwood.constrained.matching.loading import ConstraintLoader
 from sapwood.constrained.vocabulary import Vocabulary
 from tests.constrained.conftest import ENDLESS, Compilers, llguidance_regex, llguidance_schema
 
@@ -70,24 +70,24 @@ def instance(schema: Any, data: st.DataObject) -> Any:
     return data.draw(kinds[schema["type"]])
 
 
-Models = dict[str, tuple[Vocabulary, Guides]]
+Models = dict[str, tuple[Vocabulary, ConstraintLoader]]
 
 
 @pytest.fixture(scope="module")
 def models(smollm2: Vocabulary, mistral: Vocabulary) -> Models:
-    return {"smollm2": (smollm2, Guides(smollm2)), "mistral": (mistral, Guides(mistral))}
+    return {"smollm2": (smollm2, ConstraintLoader(smollm2)), "mistral": (mistral, ConstraintLoader(mistral))}
 
 
-def follow(guide: Any, vocabulary: Vocabulary, token_ids: list[int]) -> list[Edit]:
-    """Drives a guide through `token_ids`: whatever is not forced is chosen as they have it."""
+def follow(completion: Any, vocabulary: Vocabulary, token_ids: list[int]) -> list[Edit]:
+    """Drives a completion through `token_ids`: whatever is not forced is chosen as they have it."""
     row = np.zeros(vocabulary.words, np.int32)
     taken: list[int] = []
     edits: list[Edit] = []
     while len(taken) < len(token_ids):
-        guide.fill(row)
+        completion.fill(row)
         next_id = token_ids[len(taken)]
         assert row[next_id // 32] >> next_id % 32 & 1, "a mask must allow the tokenizer's own tokens"
-        edits.append(guide.advance(next_id))
+        edits.append(completion.advance(next_id))
         taken += edits[-1].token_ids
         assert taken[: len(token_ids)] == token_ids[: len(taken)]
     return edits
@@ -107,9 +107,9 @@ KIND: dict[str, Any] = {
 def test_forced_tokens_are_those_of_the_whole_text(
     models: Models, schema: Any, data: st.DataObject, model: str
 ) -> None:
-    vocabulary, guides = models[model]
+    vocabulary, loader = models[model]
     token_ids = vocabulary.encode(json.dumps(instance(schema, data), ensure_ascii=False, separators=(",", ":")))
-    template = guides.load(llguidance_schema(schema))
+    template = loader.load(llguidance_schema(schema))
     follow(template.start(), vocabulary, token_ids)
     edits = follow(template.start(jump_forward=False), vocabulary, token_ids)
     assert all(len(edit.token_ids) == 1 for edit in edits)
@@ -137,16 +137,16 @@ def one(name: str, value: Any) -> Any:
 def test_forced_tokens_where_the_end_of_forced_text_is_joined(
     models: Models, model: str, schema: Any, value: Any
 ) -> None:
-    vocabulary, guides = models[model]
+    vocabulary, loader = models[model]
     token_ids = vocabulary.encode(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-    follow(guides.load(llguidance_schema(schema)).start(), vocabulary, token_ids)
+    follow(loader.load(llguidance_schema(schema)).start(), vocabulary, token_ids)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_is_forced_is_not_sampled(models: Models, model: str) -> None:
-    vocabulary, guides = models[model]
+    vocabulary, loader = models[model]
     token_ids = vocabulary.encode('{"kind":"apricot","unit":"kilogram"}')
-    edits = follow(guides.load(llguidance_schema(KIND)).start(), vocabulary, token_ids)
+    edits = follow(loader.load(llguidance_schema(KIND)).start(), vocabulary, token_ids)
     assert len(edits) == 3, "the start, what apple and apricot begin with, and the choice between them"
     assert edits[-1].complete
 
@@ -154,13 +154,13 @@ def test_what_is_forced_is_not_sampled(models: Models, model: str) -> None:
 def test_both_engines_force_the_same(compilers: Compilers) -> None:
     vocabulary = compilers.vocabulary
     token_ids = vocabulary.encode('{"kind":"apricot","unit":"kilogram"}')
-    template = Guides(vocabulary).load(compilers.schema(KIND))
+    template = ConstraintLoader(vocabulary).load(compilers.schema(KIND))
     assert [len(edit.token_ids) for edit in follow(template.start(), vocabulary, token_ids)] == [3, 1, 8]
 
 
 def test_a_sampled_token_gives_way_to_the_tokenizers_own(models: Models) -> None:
-    vocabulary, guides = models["smollm2"]
-    template = guides.load(llguidance_schema(KIND))
+    vocabulary, loader = models["smollm2"]
+    template = loader.load(llguidance_schema(KIND))
     for first in (b"{", b'{"'):
         edit = template.start().advance(vocabulary.token_bytes.index(first))
         assert edit.token_ids == vocabulary.encode('{"kind":"ap')[: len(edit.token_ids)]
@@ -170,10 +170,10 @@ def test_a_sampled_token_gives_way_to_the_tokenizers_own(models: Models) -> None
 @pytest.mark.parametrize(("pattern", "forced"), [("^[a-z]{1,9}$", b'{"name":"'), ("^[a-z]{0,9}$", b'{"name')])
 def test_an_end_that_may_join_what_follows_is_left_open(models: Models, pattern: str, forced: bytes) -> None:
     """Where the string may be empty, the tokenizer may cut in front of its first quotation mark and join the two."""
-    vocabulary, guides = models["smollm2"]
+    vocabulary, loader = models["smollm2"]
     name = {"type": "string", "pattern": pattern}
     schema = {"type": "object", "properties": {"name": name}, "required": ["name"], "additionalProperties": False}
-    edit = guides.load(llguidance_schema(schema)).start().advance(vocabulary.token_bytes.index(b'{"'))
+    edit = loader.load(llguidance_schema(schema)).start().advance(vocabulary.token_bytes.index(b'{"'))
     assert vocabulary.spell(edit.token_ids) == forced
     assert vocabulary.encode('{"name":""}')[: len(edit.token_ids)] != edit.token_ids or forced == b'{"name'
 
@@ -182,16 +182,16 @@ def test_an_end_that_may_join_what_follows_is_left_open(models: Models, pattern:
 @pytest.mark.parametrize("model", MODELS)
 def test_no_character_is_cut(models: Models, model: str, seed: int) -> None:
     """Whatever is forced ends with a whole character, even where all ways on share a character's first bytes."""
-    vocabulary, guides = models[model]
+    vocabulary, loader = models[model]
     pattern = "(é|è|ê){2}(🚲|🚴)数(量|据)(x|ü)🚲{3}"
-    guide = guides.load(llguidance_regex(pattern)).start()
+    completion = loader.load(llguidance_regex(pattern)).start()
     rng = random.Random(seed)
     row = np.zeros(vocabulary.words, np.int32)
     text, forced = b"", 0
     while True:
-        guide.fill(row)
+        completion.fill(row)
         single = [vocabulary.byte_tokens[byte] for byte in vocabulary.first_bytes(row)]  # the hardest way: byte by byte
-        edit = guide.advance(rng.choice(single))
+        edit = completion.advance(rng.choice(single))
         text += vocabulary.spell(edit.token_ids)
         if len(edit.token_ids) > 1:
             text.decode("utf-8")
@@ -206,7 +206,9 @@ def test_no_character_is_cut(models: Models, model: str, seed: int) -> None:
 def test_the_number_of_forced_tokens_is_bounded(smollm2: Vocabulary, limit: int) -> None:
     word = "every tokenizer cuts this into a good many tokens " * 20
     token_ids = smollm2.encode(json.dumps(word))
-    edits = follow(Guides(smollm2, limit).load(llguidance_schema({"const": word})).start(), smollm2, token_ids)
+    edits = follow(
+        ConstraintLoader(smollm2, limit).load(llguidance_schema({"const": word})).start(), smollm2, token_ids
+    )
     assert max(len(edit.token_ids) for edit in edits) == limit + 1
 
 
@@ -214,9 +216,9 @@ def test_the_number_of_forced_tokens_is_bounded(smollm2: Vocabulary, limit: int)
 def test_text_without_end_is_forced_in_pieces(compilers: Compilers) -> None:
     """R17: an endless schema runs until the request's own limit."""
     vocabulary = compilers.vocabulary
-    guide = Guides(vocabulary).load(compilers.schema(ENDLESS)).start()
+    completion = ConstraintLoader(vocabulary).load(compilers.schema(ENDLESS)).start()
     token_ids = vocabulary.encode('{"next":' * 200)
     assert len(token_ids) == 600
-    edits = follow(guide, vocabulary, token_ids)
+    edits = follow(completion, vocabulary, token_ids)
     assert not any(edit.complete or edit.failure for edit in edits)
     assert len(edits) < 60

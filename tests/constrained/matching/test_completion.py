@@ -1,4 +1,4 @@
-"""Guides: whole completions that are valid, and the search for another way where a value fails its check."""
+"""Constrained completions: whole ones that are valid, and the search for another way where a value fails its check."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from sapwood.constrained.compiler import compile_constraint
 from sapwood.constrained.engines.registry import load
 from sapwood.constrained.matching.backtracking import MAX_TRIES
-from sapwood.constrained.matching.completion import Guided
+from sapwood.constrained.matching.completion import ConstrainedCompletion
 from sapwood.constrained.matching.interface import Edit
-from sapwood.constrained.matching.loading import Guides
+from sapwood.constrained.matching.loading import ConstraintLoader
 from sapwood.constrained.spec import Compiled, Constraint
 from sapwood.constrained.vocabulary import Vocabulary
 from tests.constrained.conftest import Compilers, llguidance_regex, llguidance_schema
@@ -52,9 +52,9 @@ SCHEMAS: list[Any] = [
 
 @dataclass
 class Completion:
-    """What a worker keeps of a row: it follows a guide's edits to the letter."""
+    """What a worker keeps of a row: it follows the edits to the letter."""
 
-    guide: Guided
+    constraint: ConstrainedCompletion
     vocabulary: Vocabulary
     token_ids: list[int] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
@@ -62,12 +62,12 @@ class Completion:
 
     def mask(self) -> np.ndarray:
         row = np.full(self.vocabulary.words, -1, np.int32)
-        self.guide.fill(row)
+        self.constraint.fill(row)
         assert row.any()
         return row
 
     def take(self, token_id: int) -> Edit:
-        edit = self.guide.advance(token_id)
+        edit = self.constraint.advance(token_id)
         self.edits.append(edit)
         assert edit.rewind <= len(self.token_ids) - self.shown, "what was shown is final"
         del self.token_ids[len(self.token_ids) - edit.rewind :]
@@ -111,7 +111,7 @@ def wander(completion: Completion, rng: random.Random, max_tokens: int = 400) ->
 @pytest.mark.parametrize("number", range(len(SCHEMAS)))
 def test_every_completion_is_valid(compilers: Compilers, number: int, jump_forward: bool) -> None:
     vocabulary = compilers.vocabulary
-    template = Guides(vocabulary).load(compilers.schema(SCHEMAS[number]))
+    template = ConstraintLoader(vocabulary).load(compilers.schema(SCHEMAS[number]))
     for seed in range(25):
         completion = Completion(template.start(jump_forward=jump_forward), vocabulary)
         edit = wander(completion, random.Random(seed))
@@ -123,7 +123,7 @@ def test_every_completion_is_valid(compilers: Compilers, number: int, jump_forwa
 def test_jump_forward_allows_nothing_else(compilers: Compilers) -> None:
     """Whatever comes out with it could have come without, and the other way round, up to how text is cut."""
     vocabulary = compilers.vocabulary
-    template = Guides(vocabulary).load(compilers.schema(SCHEMAS[0]))
+    template = ConstraintLoader(vocabulary).load(compilers.schema(SCHEMAS[0]))
     for seed, jump_forward in enumerate([True, False] * 4):
         first = Completion(template.start(jump_forward=jump_forward), vocabulary)
         wander(first, random.Random(seed))
@@ -137,62 +137,62 @@ def test_jump_forward_allows_nothing_else(compilers: Compilers) -> None:
 
 
 def test_a_completion_that_can_only_end_is_complete_at_once(smollm2: Vocabulary) -> None:
-    guide = Guides(smollm2).load(llguidance_regex("ab?")).start()
-    assert guide.advance(smollm2.byte_tokens[ord("a")]) == Edit([smollm2.byte_tokens[ord("a")]])
-    assert guide.advance(smollm2.byte_tokens[ord("b")]).complete
+    completion = ConstraintLoader(smollm2).load(llguidance_regex("ab?")).start()
+    assert completion.advance(smollm2.byte_tokens[ord("a")]) == Edit([smollm2.byte_tokens[ord("a")]])
+    assert completion.advance(smollm2.byte_tokens[ord("b")]).complete
 
 
 def test_the_end_may_be_chosen_where_more_could_follow(smollm2: Vocabulary) -> None:
-    template = Guides(smollm2).load(llguidance_regex("ab?"))
+    template = ConstraintLoader(smollm2).load(llguidance_regex("ab?"))
     for end in smollm2.eos_ids:
-        guide = template.start()
+        completion = template.start()
         with pytest.raises(ValueError, match="not allowed"):
-            guide.advance(end)
-        guide.advance(smollm2.byte_tokens[ord("a")])
-        assert guide.advance(end) == Edit([end], complete=True)
+            completion.advance(end)
+        completion.advance(smollm2.byte_tokens[ord("a")])
+        assert completion.advance(end) == Edit([end], complete=True)
 
 
 def test_a_token_that_was_not_allowed_is_refused(smollm2: Vocabulary) -> None:
-    guide = Guides(smollm2).load(llguidance_regex("ab?")).start()
+    completion = ConstraintLoader(smollm2).load(llguidance_regex("ab?")).start()
     with pytest.raises(ValueError, match="not allowed"):
-        guide.advance(smollm2.byte_tokens[ord("x")])
-    assert guide.advance(smollm2.byte_tokens[ord("a")]).token_ids
+        completion.advance(smollm2.byte_tokens[ord("x")])
+    assert completion.advance(smollm2.byte_tokens[ord("a")]).token_ids
 
 
 @pytest.mark.parametrize("words", [8, 9, 12])
 def test_a_row_may_be_wider_or_narrower_than_the_vocabulary(toy: Vocabulary, words: int) -> None:
     """Models may pad their logits, or have fewer than their tokenizer has tokens."""
-    guide = Guides(toy).load(llguidance_regex("(a|b)c")).start()
+    completion = ConstraintLoader(toy).load(llguidance_regex("(a|b)c")).start()
     row = np.full(words, -1, np.int32)
-    guide.fill(row)
+    completion.fill(row)
     assert set(ids_in(row)) == {i for i in (97, 98, 257) if i < words * 32}
 
 
 def test_a_dead_end_of_the_vocabulary_ends_the_request(toy: Vocabulary) -> None:
     """The toy's vocabulary cannot write a z."""
-    guide = Guides(toy).load(llguidance_regex("az")).start()
+    completion = ConstraintLoader(toy).load(llguidance_regex("az")).start()
     row = np.zeros(toy.words, np.int32)
-    guide.fill(row)
-    guide.advance(ids_in(row)[0])
-    guide.fill(row)
+    completion.fill(row)
+    completion.advance(ids_in(row)[0])
+    completion.fill(row)
     assert ids_in(row) == toy.eos_ids, "something must be sampled"
-    edit = guide.advance(toy.eos_ids[0])
+    edit = completion.advance(toy.eos_ids[0])
     assert "none of the model's tokens" in edit.failure
     assert not edit.token_ids
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), number=st.integers(0, len(SCHEMAS) - 1))
-def test_a_new_guide_takes_a_completion_over(smollm2: Vocabulary, seed: int, number: int) -> None:
+def test_a_new_one_takes_a_completion_over(smollm2: Vocabulary, seed: int, number: int) -> None:
     """As after a retraction: from there on both do the same."""
-    template = Guides(smollm2).load(llguidance_schema(SCHEMAS[number]))
+    template = ConstraintLoader(smollm2).load(llguidance_schema(SCHEMAS[number]))
     rng = random.Random(seed)
     first = Completion(template.start(), smollm2)
     for _ in range(rng.randrange(12)):
         if first.take(rng.choice(ids_in(first.mask()))).complete:
             break
     second = Completion(template.start(), smollm2)
-    taken_over = second.guide.replay(first.token_ids)
+    taken_over = second.constraint.replay(first.token_ids)
     if first.edits:
         last = first.edits[-1]
         assert taken_over == Edit([], 0, last.held, last.complete)
@@ -237,7 +237,10 @@ class FakeChecks:
 
 def checked(vocabulary: Vocabulary, compiled: Compiled, checks: FakeChecks, jump_forward: bool = True) -> Completion:
     matcher = load(compiled, vocabulary).start()
-    return Completion(Guided(matcher, checks, Guides(vocabulary)._jump_forward if jump_forward else None), vocabulary)
+    return Completion(
+        ConstrainedCompletion(matcher, checks, ConstraintLoader(vocabulary)._jump_forward if jump_forward else None),
+        vocabulary,
+    )
 
 
 def twice(text: str) -> bool:
@@ -265,7 +268,7 @@ def test_what_cannot_be_found_ends_with_the_reason(smollm2: Vocabulary, seed: in
     completion = checked(smollm2, permutation(["apple", "apricot"], 3), FakeChecks(twice))
     edit = wander(completion, random.Random(seed))
     assert edit.failure == "that at /there; the constraint leaves no other way"
-    assert completion.guide.advance(smollm2.eos_ids[0]).failure == edit.failure, "it stays so"
+    assert completion.constraint.advance(smollm2.eos_ids[0]).failure == edit.failure, "it stays so"
     assert time.process_time() - started < 2
 
 
@@ -391,7 +394,7 @@ CHECKED: list[Any] = [
 @pytest.mark.parametrize("number", range(len(CHECKED)))
 def test_what_no_grammar_expresses_holds(smollm2: Vocabulary, number: int) -> None:
     constraint = Constraint("json_schema", json.dumps(CHECKED[number]), max_whitespace=0)
-    template = Guides(smollm2).load(compile_constraint(constraint, smollm2))
+    template = ConstraintLoader(smollm2).load(compile_constraint(constraint, smollm2))
     for seed in range(12):
         completion = Completion(template.start(), smollm2)
         edit = wander(completion, random.Random(seed))
