@@ -1,4 +1,6 @@
-"""Finds which known name a misspelt one was meant to be. It must not take for one what somebody named on purpose."""
+"""Finds which known name a misspelt one was meant to be: `surely_meant` where the name may be there on purpose, and
+`probably_meant` where it is wrong in any case. For whoever reads names that people write; it must import nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ _LONGEST = 40
 _ON_PURPOSE = ("x-", "$", "_")  # extensions, and keywords that somebody switched off
 
 
-def nearly(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name`, which is not known, nearly is; None for none.
+def surely_meant(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name`, which is not known, can only be a misspelling of; None for none.
 
     Names that differ in nothing but digits (uuid, uuid4) are two names.
     """
@@ -31,6 +33,13 @@ def nearly(name: str, known: Iterable[str]) -> str | None:
     if len(name) > _LONGEST:
         return None
     return next(iter(difflib.get_close_matches(name, others, 1, _CUTOFF)), None)
+
+
+def probably_meant(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one, or that this one only adds to ("tp_size": "tp"); None for none."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, 1)
+    return next(iter(close or [each for each in names if name.startswith(each + "_")]), None)
 
 
 def _plain(name: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
-from ..runtime.near_names import near_name
+from ..constrained.near_names import probably_meant
 from .defaults import chosen_backend
 from .errors import ProgramMisuse
 from .ir import GenOptions
@@ -211,7 +211,7 @@ class Program(Generic[P, R]):
         for name, value in options.items():
             name = _ALIASES.get(name, name)
             if name not in RUN_OPTIONS:
-                near = near_name(name, [*self._parameters, *sorted(RUN_OPTIONS)])
+                near = probably_meant(name, [*self._parameters, *sorted(RUN_OPTIONS)])
                 hint = f" Did you mean {near!r}?" if near else ""
                 text = f"{self.name} has no parameter {name!r}, nor is it an option of a run."
                 raise ProgramMisuse(text + hint)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ..grammar.formats import FORMAT_CHECKS, FORMATS, is_known
 from ..grammar.patterns import PatternError, check_pattern
-from ..near_names import nearly
+from ..near_names import surely_meant
 from ..spec import ConstraintError, Unenforced
 from .document import Document, Elsewhere, Json, Place, Target, base_inside, kind_of, refuse
 from .keyword_values import PLAIN, read_names, read_number
@@ -129,7 +129,7 @@ class _Normaliser:
         """An annotation, unless it looks as if something else was meant."""
         if keyword in self._unknown:
             return
-        meant = nearly(keyword, _CONSTRAINING | _MORE.keys())
+        meant = surely_meant(keyword, _CONSTRAINING | _MORE.keys())
         if meant is not None:
             self._drop(keyword, place.at(keyword), f"JSON Schema has no such keyword; did you mean {meant!r}?")
         else:
@@ -279,7 +279,7 @@ class _Normaliser:
         if not isinstance(value, str):
             refuse("format", place.at("format"), f"it must be a text, not {kind_of(value)}")
         if not is_known(value):
-            meant = nearly(value, FORMATS.keys() | FORMAT_CHECKS.keys())
+            meant = surely_meant(value, FORMATS.keys() | FORMAT_CHECKS.keys())
             if meant is not None:
                 reason = f"the standard has no format {value[:100]!r}; did you mean {meant!r}?"
                 return self._drop("format", place.at("format"), reason)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from ...runtime.near_names import near_name
+from ...constrained.near_names import probably_meant
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,7 +21,7 @@ def naming(word: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in kwargs:
             if name not in known:
-                near = near_name(name, known)
+                near = probably_meant(name, known)
                 hint = f"; did you mean {near!r}?" if near else f"; it takes {', '.join(known)}."
                 raise TypeError(f"{word.__name__} has no argument {name!r}{hint}")
         return word(*args, **kwargs)

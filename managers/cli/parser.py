@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
+from ...constrained.near_names import probably_meant
 from . import options
 
 _SERVE = """\
@@ -73,8 +73,8 @@ def _refuse(parser: argparse.ArgumentParser, unknown: list[str]) -> NoReturn:
     option = next((each.partition("=")[0] for each in unknown if each.startswith("-")), None)
     if option is None:
         parser.exit(2, f"{parser.prog}: unexpected argument {unknown[0]!r}; {parser.prog} --help shows what it takes\n")
-    close = difflib.get_close_matches(option, parser._option_string_actions, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"{parser.prog} --help shows all"
+    meant = probably_meant(option, parser._option_string_actions)
+    hint = f"did you mean {meant}?" if meant else f"{parser.prog} --help shows all"
     parser.exit(2, f"{parser.prog}: unknown option {option}; {hint}\n")
 
 

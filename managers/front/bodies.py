@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...runtime.near_names import near_name
+from ...constrained.near_names import probably_meant
 from ..wire.errors import InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -84,7 +84,7 @@ def _named(error: msgspec.ValidationError, struct: type[msgspec.Struct]) -> Inva
         beside = next((name for name in ("prompt", "messages") if name in allowed), allowed[0])
         hint = f"what it holds stands in the request itself, beside {beside!r}: max_tokens, temperature, json_schema"
         return InvalidRequest(f"Unknown field {field!r}; {hint} and so on.", field)
-    if near := near_name(field, allowed):
+    if near := probably_meant(field, allowed):
         return InvalidRequest(f"Unknown field {field!r}; did you mean {near!r}?", field)
     return InvalidRequest(f"Unknown field {field!r}. Allowed are: {', '.join(allowed)}.", field)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from ...constrained.near_names import probably_meant
 from ...runtime.devices import DEVICES
-from ...runtime.near_names import near_name
 from ...runtime.text.chat.tool_formats import TOOL_FORMATS
 from ..wire.errors import ConfigError, InvalidRequest
 from .bodies import struct_from
@@ -125,7 +125,7 @@ def config_from(options: dict[str, Any]) -> EngineConfig:
     known = sorted(EngineConfig.__struct_fields__)
     if unknown := next((name for name in options if name not in known), None):
         shown = [name for name in known if name not in _TEST_MODES]
-        near = near_name(unknown, shown)
+        near = probably_meant(unknown, shown)
         hint = f"; did you mean {near!r}?" if near else f". Allowed are: {', '.join(shown)}."
         raise ConfigError(f"Unknown option {unknown!r}{hint}")
     try:
