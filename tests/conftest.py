@@ -1,13 +1,21 @@
-"""Shared by all tests: the real model, and one real server that runs it."""
+"""Shared by all tests: the real model, one real server that runs it, and which tests run when.
+
+Marks: `fast` is given to whatever lies in `FAST` (what needs no process and no real model: under a minute); `slow`
+means a longer repetition of what another test shows; `slow_with("torch")` the same for one parameter of a test; `alone`
+is for tests that measure time: no other test runs meanwhile, also where several run at once.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +23,59 @@ import pytest
 from sapwood.runtime.weights import hub
 
 START_SECONDS = 60.0
+HERE = Path(__file__).parent
+FAST = [
+    HERE / path
+    for path in (
+        "constrained/schema",
+        "constrained/grammar/test_patterns.py",
+        "managers/front/test_constraints.py",
+        "managers/front/test_params.py",
+        "managers/scheduler",
+        "managers/tokenizer/grammars/test_queue.py",
+        "managers/wire",
+        "radix",
+        "runtime/model/test_read_config.py",
+        "runtime/model/test_shard.py",
+        "runtime/text/chat/test_tool_calls.py",
+        "runtime/text/chat/test_tool_formats.py",
+        "runtime/text/test_detokenizer.py",
+    )
+]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m fast` nothing else is even imported: collecting all tests takes longer than running these."""
+    if config.option.markexpr != "fast" or not collection_path.is_file():
+        return None
+    return None if _is_fast(collection_path) else True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        values = getattr(item, "callspec").params.values() if hasattr(item, "callspec") else ()  # noqa: B009
+        if any(value in mark.args for mark in item.iter_markers("slow_with") for value in values):
+            item.add_marker("slow")
+        if _is_fast(item.path) and not any(item.iter_markers("slow")) and not any(item.iter_markers("alone")):
+            item.add_marker("fast")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Where several processes run tests, one that is marked `alone` waits for the others' tests, and they for it."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:
+        return (yield)
+    place = Path(tempfile.gettempdir(), f"sapwood-tests-{run}")
+    with open(f"{place}.door", "w") as door, open(f"{place}.room", "w") as room:
+        fcntl.flock(door, fcntl.LOCK_EX)  # who wants to be alone keeps the door until the room is empty
+        fcntl.flock(room, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
+        fcntl.flock(door, fcntl.LOCK_UN)
+        return (yield)
+
+
+def _is_fast(path: Path) -> bool:
+    return any(path.is_relative_to(each) for each in FAST)
 
 
 @pytest.fixture(scope="session")

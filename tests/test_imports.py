@@ -73,6 +73,7 @@ def test_only_the_worker_imports_torch(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.alone
 def test_importing_the_package_is_quick() -> None:
     """Under 0.3 s beyond the interpreter's own start, the best of three."""
 

@@ -222,6 +222,7 @@ def test_programs_may_run_programs_and_read_in_threads_of_their_own(scripted: An
     assert state.ret_value == ["<5><2>", *["<6>ab<2>c<6>"] * 3]
 
 
+@pytest.mark.alone
 def test_many_small_programs_cost_little(scripted: Any) -> None:
     """Well under the time that a model takes for a token."""
 

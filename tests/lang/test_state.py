@@ -95,6 +95,7 @@ def test_n_samples_make_a_list_and_the_first_goes_on(scripted: Any) -> None:
 # --- branches ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_branches_run_side_by_side_and_are_gathered(scripted: Any) -> None:
     scripted.seconds = 0.1
 

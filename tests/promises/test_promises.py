@@ -88,6 +88,7 @@ def test_a_sampled_answer_depends_on_its_seed_and_nothing_else(smollm2: Engine) 
     assert smollm2.generate(PROMPTS[0], **{**params, "seed": 8}).text != alone
 
 
+@pytest.mark.slow_with("torch")
 def test_warm_equals_cold_at_every_split(smollm2: Engine, cold_smollm2: Engine, tolerance: float) -> None:
     prompt = "In a hole in the ground there lived a hobbit. Not a nasty,"
     cold = cold_smollm2.generate(prompt, **GREEDY)
@@ -110,6 +111,7 @@ def test_scores_are_the_same_cold_and_warm(smollm2: Engine, tolerance: float) ->
     assert cold[0].logprob > cold[1].logprob
 
 
+@pytest.mark.slow_with("torch")
 def test_chunk_size_changes_nothing(
     smollm2: Engine, smollm2_path: Path, modes: dict[str, Any], tolerance: float
 ) -> None:
@@ -118,6 +120,7 @@ def test_chunk_size_changes_nothing(
         assert_same(chunked.generate(prompt, **GREEDY), smollm2.generate(prompt, **GREEDY), tolerance)
 
 
+@pytest.mark.slow_with("torch")
 def test_the_number_of_threads_changes_nothing(smollm2_path: Path, modes: dict[str, Any], tolerance: float) -> None:
     prompts = [PROMPTS[0], " ".join(f"item {i}," for i in range(60))]
     answers = []
@@ -129,6 +132,7 @@ def test_the_number_of_threads_changes_nothing(smollm2_path: Path, modes: dict[s
             assert_same(one, same, tolerance)
 
 
+@pytest.mark.slow_with("torch")
 def test_three_hundred_requests_over_a_random_tree_equal_their_solo_answers(
     tiny_path: Path, modes: dict[str, Any], tolerance: float
 ) -> None:
@@ -164,6 +168,7 @@ def test_three_hundred_requests_over_a_random_tree_equal_their_solo_answers(
         assert_same(together[place], one, tolerance)
 
 
+@pytest.mark.slow_with("torch")
 def test_requests_that_do_not_fit_together_all_end_with_their_solo_text(
     smollm2_path: Path, cold_smollm2: Engine, modes: dict[str, Any], tolerance: float
 ) -> None:
@@ -180,6 +185,7 @@ def test_requests_that_do_not_fit_together_all_end_with_their_solo_text(
         assert_books_balance(engine)
 
 
+@pytest.mark.slow_with("torch")
 def test_sampling_penalties_and_seed_survive_retraction(
     smollm2_path: Path, cold_smollm2: Engine, modes: dict[str, Any], tolerance: float
 ) -> None:
@@ -223,6 +229,7 @@ def test_a_tokenizer_with_more_ids_than_the_model_is_refused_at_the_start(
         Engine(tmp_path, **test_modes)
 
 
+@pytest.mark.slow_with("torch")
 def test_guessing_ahead_changes_nothing(smollm2_path: Path, modes: dict[str, Any]) -> None:
     """Whatever a guess comes from, a stream of its own or a crowd, and whether it comes true or not."""
     tolerance = 0 if modes["attention_backend"] == "cpu" else 1e-4

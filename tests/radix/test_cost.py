@@ -11,6 +11,7 @@ import pytest
 NODES = 100_000
 
 
+@pytest.mark.alone
 def test_the_costs_stay_small_in_a_tree_of_100_000_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path(__file__).parents[1] / "bench" / "radix_bench.py"
     spec = importlib.util.spec_from_file_location("radix_bench", path)

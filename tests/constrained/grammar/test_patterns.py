@@ -173,6 +173,7 @@ def test_anchors_at_the_edges_of_a_whole_text() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|aa)*(a|aa)*(a|aa)*b", r"^(?!.*(.*.*.*)x)a*", "(.*.*.*.*.*)=(.*.*)"])
+@pytest.mark.alone
 def test_no_pattern_takes_exponential_time(pattern: str) -> None:
     began = time.perf_counter()
     with contextlib.suppress(PatternError):  # which says that it may take exponential time

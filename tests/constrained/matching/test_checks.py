@@ -161,6 +161,7 @@ def test_its_text_is_the_same_every_time(schema: Any) -> None:
     assert compiled(schema).checks == compiled(json.loads(json.dumps(schema))).checks
 
 
+@pytest.mark.alone
 def test_a_check_that_takes_too_much_work_fails_soon() -> None:
     """Each definition asks twice for the next one; a validator that does not count would never come back."""
     doubling = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}

@@ -80,6 +80,7 @@ def test_what_is_left_early_gives_everything_back(engine: Engine) -> None:
     assert engine.stats().evictable == 0
 
 
+@pytest.mark.alone
 def test_requests_end_with_an_error_when_the_worker_is_killed(engine: Engine) -> None:
     stream = engine.generate_stream(PROMPT, max_tokens=400, ignore_eos=True)
     next(stream)

@@ -238,6 +238,7 @@ def test_runs_hold_exactly_what_the_prompt_holds(prompt: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("items", [["ab"], ["ab", []], [5], [[5]]])
+@pytest.mark.alone
 def test_many_neighbours_are_joined_in_no_time(items: list[Any]) -> None:
     began = time.perf_counter()
     [run] = prompt_runs(items * 200_000, VOCAB)

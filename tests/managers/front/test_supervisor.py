@@ -67,6 +67,7 @@ def _runs(pid: int) -> bool:
     return False
 
 
+@pytest.mark.alone
 async def test_a_stop_leaves_nothing(fakes: Any, tiny_model: Path, links: list[Link]) -> None:
     front = Front(config(tiny_model))
     await front.start()
@@ -109,6 +110,7 @@ async def test_a_dead_child_is_noticed_within_a_second(
     assert await all_gone(pids, 0)
 
 
+@pytest.mark.alone
 async def test_a_child_that_listens_to_nobody_is_killed_in_time(fakes: Any, tiny_model: Path) -> None:
     fakes.setenv("FAKE_WORKER", "is deaf")
     front = Front(config(tiny_model))

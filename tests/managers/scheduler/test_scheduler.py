@@ -6,6 +6,7 @@ import itertools
 import random
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from fake_worker import completion, next_logprob
@@ -454,8 +455,7 @@ def test_an_answer_that_is_not_finite_ends_its_request_only() -> None:
 # --- everything at once -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
-@given(
+ARRIVALS = given(
     seed=st.integers(0, 2**32),
     slots=st.integers(60, 300),
     chunk=st.sampled_from([1, 3, 8, 32, 200]),
@@ -464,7 +464,22 @@ def test_an_answer_that_is_not_finite_ends_its_request_only() -> None:
     prefix_cache=st.booleans(),
     speculation=st.booleans(),
 )
-def test_whatever_arrives_is_answered_right_or_aborted_and_the_books_balance(
+
+
+@settings(max_examples=50, deadline=None)
+@ARRIVALS
+def test_whatever_arrives_is_answered_right_or_aborted_and_the_books_balance(**arrivals: Any) -> None:
+    answer_whatever_arrives(**arrivals)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@ARRIVALS
+def test_whatever_arrives_is_answered_in_many_more_cases(**arrivals: Any) -> None:
+    answer_whatever_arrives(**arrivals)
+
+
+def answer_whatever_arrives(
     seed: int, slots: int, chunk: int, max_running: int, schedule: str, prefix_cache: bool, speculation: bool
 ) -> None:
     """Random trees of prompts, tiny pools, aborts, stops, scores, grammars and priorities, audited after every step."""

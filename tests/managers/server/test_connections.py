@@ -93,6 +93,7 @@ async def test_an_expectation_that_is_not_met_is_a_json_error(client):
 
 
 @pytest.mark.parametrize("parts", [[b"G"], [HEAD], [b"GET /health HTTP/1.1\r\n"] + [b"X: y\r\n"] * 15])
+@pytest.mark.alone
 async def test_a_head_that_does_not_end_is_a_408_and_the_end(talk, parts):
     began = time.monotonic()
     error = error_of(await talk(*parts, pause=0.02), 408)
@@ -138,6 +139,7 @@ async def test_a_long_answer_is_not_cut_off(client, front):
     assert len(events) > 20
 
 
+@pytest.mark.alone
 async def test_a_large_body_holds_up_nobody(client):
     data = b'{"prompt":[' + b"1," * 1_000_000 + b"1]}"
     assert len(data) > LARGE_BODY_BYTES

@@ -68,6 +68,7 @@ def gone(children: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(children, timeout=STOP_SECONDS)[1]
 
 
+@pytest.mark.alone
 def test_sigterm_ends_everything_in_order(port, tmp_path):  # SIGINT has the same handler: see test_run
     with served(port, tmp_path / "output") as process:
         children = psutil.Process(process.pid).children(recursive=True)

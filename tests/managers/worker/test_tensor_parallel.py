@@ -125,6 +125,7 @@ def test_ranks_listen_to_this_machine_only(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("role", ["worker2", "worker"])
+@pytest.mark.alone
 def test_a_killed_rank_ends_every_request_and_everything_exits(engine: Engine, model: Path, role: str) -> None:
     if not engine._front.front.alive:  # the first case has killed it
         engine = Engine(model, tp=2, **OPTIONS)
@@ -146,6 +147,7 @@ def test_a_killed_rank_ends_every_request_and_everything_exits(engine: Engine, m
     assert gone(pids, 0)
 
 
+@pytest.mark.alone
 def test_a_rank_that_cannot_start_is_reported(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real: Callable[[str], list[str]] = Supervisor._command
     dies = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]

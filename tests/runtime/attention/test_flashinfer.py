@@ -29,7 +29,6 @@ from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model.config import ModelConfig, Rope
 
 SLOTS = 400
-BATCHES = 3000
 
 
 def config(heads: int = 6, kv_heads: int = 2, head_dim: int = 64, **scores: Any) -> ModelConfig:
@@ -94,13 +93,14 @@ def torch_attention(shape: ModelConfig, pool: KVPool, batch: AttentionBatch) -> 
     return reference
 
 
-def test_the_plan_arrays_mean_plain_attention(one_thread: None) -> None:
-    """Over thousands of batches; half of them with groups worth a level of their own, most with a second layer that has
+@pytest.mark.parametrize("batches", [500, pytest.param(3000, marks=pytest.mark.slow)])
+def test_the_plan_arrays_mean_plain_attention(one_thread: None, batches: int) -> None:
+    """Over many batches; half of them with groups worth a level of their own, most with a second layer that has
     a window, and with scores scaled and capped."""
     random = np.random.default_rng(6)
     torch.manual_seed(6)
     levels, windows = 0, 0
-    for number in range(BATCHES):
+    for number in range(batches):
         window, scale, cap = int(random.integers(0, 30)), *random.permutation([0.0, 0.9, 2.0])[:2].tolist()
         shape = config(
             *[(1, 1), (4, 4), (6, 2), (9, 3)][number % 4],
@@ -130,8 +130,8 @@ def test_the_plan_arrays_mean_plain_attention(one_thread: None) -> None:
             shared_out, shared_lse = through(plan.shared, q[rows][:many], pool, causal=False, **scores)
             merge_state_in_place(out[:many], lse[:many], shared_out, shared_lse)
         torch.testing.assert_close(out, reference.run(0, q)[rows], atol=1e-5, rtol=1e-5)
-    assert levels > BATCHES / 3
-    assert windows > BATCHES / 30
+    assert levels > batches / 3
+    assert windows > batches / 30
 
 
 SCORES: dict[str, dict[str, Any]] = {

@@ -169,6 +169,7 @@ def test_ranks_read_their_parts_of_a_gguf_file(
     compared(in_ranks, drive, entry, save_gguf(build("llama"), tmp_path / "model.gguf", quantization), (4,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drive", ["torch"], indirect=True)
 def test_ranks_compute_smollm2(in_ranks: InRanks, drive: Drive, entry: Any, smollm2_path: Path) -> None:
     """9 query heads over 3 key-value heads: two ranks have 6 and 3 of them."""

@@ -63,6 +63,7 @@ def test_metadata_and_tensors_come_back(sample_path: Path) -> None:
         file.raw("absent")
 
 
+@pytest.mark.alone
 def test_the_real_model_reads_as_the_library_reads_it(smollm2_path: Path) -> None:
     start = time.perf_counter()
     file = GGUFFile(smollm2_path)

@@ -90,6 +90,7 @@ async def test_a_fault_of_ours_is_no_refusal_and_is_not_kept(compile_: Compile, 
     assert log.jobs == ["fail", "fail"]
 
 
+@pytest.mark.alone
 async def test_what_takes_too_long_is_killed_and_refused_for_a_while(
     service: GrammarService, compile_: Compile, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ async def test_more_compilers_start_up_to_a_bound(
     assert len(service.pids) == MAX_COMPILERS
 
 
+@pytest.mark.alone
 async def test_a_quick_constraint_does_not_wait_for_a_flood_of_slow_ones(
     service: GrammarService, compile_: Compile, log: Log
 ) -> None:
@@ -262,6 +264,7 @@ async def test_the_cache_is_bounded_in_number_and_in_bytes(
     assert log.jobs[-3:] == ["x 6000", "y 6000", "x 6000"]
 
 
+@pytest.mark.alone
 async def test_the_loop_is_never_held_up(service: GrammarService, compile_: Compile) -> None:
     await service.warm()
     longest, running = 0.0, True

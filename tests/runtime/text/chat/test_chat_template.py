@@ -369,6 +369,7 @@ def test_whatever_a_template_does_ends_in_a_template_error(smollm2: Tokenizer, s
         ChatTemplate(source, smollm2).encode([{"role": "user", "content": "hi"}])
 
 
+@pytest.mark.alone
 def test_an_endless_template_is_stopped(smollm2: Tokenizer) -> None:
     source = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     start = time.monotonic()

@@ -172,6 +172,7 @@ def test_files_that_are_no_tokenizer_are_refused(tmp_path: Path) -> None:
             load_tokenizer(tmp_path / name)
 
 
+@pytest.mark.alone
 def test_loading_is_quick_and_needs_neither_torch_nor_transformers(smollm2_path: Path) -> None:
     code = (
         "import sys, time; start = time.perf_counter()\n"
