@@ -47,14 +47,14 @@ _NAMED = {
 
 
 @dataclass
-class Part:
+class RulePart:
     """One piece of a rule. kind: "text" (value), "set" (value: a class in regex), "rule" (value: its name), "sequence",
     "choice" or "repeat" (the one in `parts`, low to high times; no high: any number of times).
     """
 
     kind: str
     value: str = ""
-    parts: list[Part] = field(default_factory=list)
+    parts: list[RulePart] = field(default_factory=list)
     low: int = 0
     high: int | None = None
 
@@ -67,7 +67,7 @@ def ebnf_to_lark(text: str, start: str = "start") -> str:
     return "\n".join(_Writer(check_ebnf(text), start).lines())
 
 
-def check_ebnf(text: str) -> dict[str, Part]:
+def check_ebnf(text: str) -> dict[str, RulePart]:
     """The rules of a grammar. Raises ConstraintError for one that is malformed or can never end."""
     rules = _Parser(text).parse()
     _check_rules(rules)
@@ -99,8 +99,8 @@ class _Parser:
         line = self._text.count("\n", 0, at) + 1
         raise ConstraintError(f"the grammar is wrong at line {line}: {reason}")
 
-    def parse(self) -> dict[str, Part]:
-        rules: dict[str, Part] = {}
+    def parse(self) -> dict[str, RulePart]:
+        rules: dict[str, RulePart] = {}
         while self._tokens[self._at][0] != "end":
             kind, name, at = self._tokens[self._at]
             if kind != "define":
@@ -116,21 +116,21 @@ class _Parser:
                 self._fail(at, f"{value!r} closes nothing")
         return rules
 
-    def _choice(self, depth: int) -> Part:
+    def _choice(self, depth: int) -> RulePart:
         if depth > MAX_DEPTH:
             self._fail(self._tokens[self._at][2], f"groups are nested more than {MAX_DEPTH} deep")
         options = [self._sequence(depth)]
         while self._tokens[self._at][:2] == ("mark", "|"):
             self._at += 1
             options.append(self._sequence(depth))
-        return options[0] if len(options) == 1 else Part("choice", parts=options)
+        return options[0] if len(options) == 1 else RulePart("choice", parts=options)
 
-    def _sequence(self, depth: int) -> Part:
-        parts: list[Part] = []
+    def _sequence(self, depth: int) -> RulePart:
+        parts: list[RulePart] = []
         while True:
             kind, value, at = self._tokens[self._at]
             if kind in ("end", "define") or (kind == "mark" and value in "|)"):
-                return parts[0] if len(parts) == 1 else Part("sequence", parts=parts)
+                return parts[0] if len(parts) == 1 else RulePart("sequence", parts=parts)
             self._count += 1
             if self._count > MAX_PARTS:
                 self._fail(at, f"there are more than {MAX_PARTS} parts")
@@ -142,23 +142,23 @@ class _Parser:
             else:
                 parts.append(self._single(kind, value, at, depth))
 
-    def _single(self, kind: str, value: str, at: int, depth: int) -> Part:
+    def _single(self, kind: str, value: str, at: int, depth: int) -> RulePart:
         match kind:
             case "text":
-                return Part("text", "".join(char for char, _ in self._chars(value[1:-1], at)))
+                return RulePart("text", "".join(char for char, _ in self._chars(value[1:-1], at)))
             case "set":
-                return Part("set", self._set(value[1:-1], at))
+                return RulePart("set", self._set(value[1:-1], at))
             case "name":
-                return Part("rule", value)
+                return RulePart("rule", value)
         if value == ".":
-            return Part("set", r"[\x{0}-\x{10ffff}]")
+            return RulePart("set", r"[\x{0}-\x{10ffff}]")
         inner = self._choice(depth + 1)
         if self._tokens[self._at][:2] != ("mark", ")"):
             self._fail(at, "a ( is not closed")
         self._at += 1
         return inner
 
-    def _repeat(self, part: Part, value: str, at: int) -> Part:
+    def _repeat(self, part: RulePart, value: str, at: int) -> RulePart:
         low, high = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(value, (0, None))
         if value[0] == "{":
             first, comma, last = (each.strip() for each in value[1:-1].partition(","))
@@ -170,7 +170,7 @@ class _Parser:
             self._fail(at, f"{value} repeats more than {MAX_REPEAT} times")
         if high is not None and low > high:
             self._fail(at, f"{value} counts backwards")
-        return Part("repeat", parts=[part], low=low, high=high)
+        return RulePart("repeat", parts=[part], low=low, high=high)
 
     def _chars(self, text: str, at: int) -> Iterator[tuple[str, bool]]:
         """The characters that a text stands for, and whether each was written as an escape."""
@@ -215,7 +215,7 @@ def _hex(char: str) -> str:
     return char if char.isascii() and char.isalnum() else f"\\x{{{ord(char):x}}}"
 
 
-def _check_rules(rules: dict[str, Part]) -> None:
+def _check_rules(rules: dict[str, RulePart]) -> None:
     """Refuse grammars of which a rule is missing, or `root` can never be finished."""
     if not rules:
         raise ConstraintError("the grammar is empty; it needs a rule named root")
@@ -235,14 +235,14 @@ def _check_rules(rules: dict[str, Part]) -> None:
         raise ConstraintError("the grammar's rule root leads back to itself in all its choices and can never end")
 
 
-def _used(part: Part) -> Iterator[str]:
+def _used(part: RulePart) -> Iterator[str]:
     if part.kind == "rule":
         yield part.value
     for each in part.parts:
         yield from _used(each)
 
 
-def _can_end(part: Part, finite: set[str]) -> bool:
+def _can_end(part: RulePart, finite: set[str]) -> bool:
     match part.kind:
         case "rule":
             return part.value in finite
@@ -258,7 +258,7 @@ def _can_end(part: Part, finite: set[str]) -> bool:
 class _Writer:
     """Writes rules without recursion as terminals, if all of them are that, else everything as rules."""
 
-    def __init__(self, rules: dict[str, Part], start: str) -> None:
+    def __init__(self, rules: dict[str, RulePart], start: str) -> None:
         self._order = self._below(rules)
         self._rules = rules
         self._start = start
@@ -270,7 +270,7 @@ class _Writer:
         for name in self._order:
             yield f"{self._name(name)}: {self._write(self._rules[name])}"
 
-    def _below(self, rules: dict[str, Part]) -> list[str]:
+    def _below(self, rules: dict[str, RulePart]) -> list[str]:
         """The rules that `root` reaches."""
         found: dict[str, None] = {}
         todo = ["root"]
@@ -297,7 +297,7 @@ class _Writer:
         name = f"{self._start}_{self._numbers[rule]}"
         return name if self._recursive else name.upper()
 
-    def _write(self, part: Part) -> str:
+    def _write(self, part: RulePart) -> str:
         match part.kind:
             case "text" if not part.value:
                 return '""'
@@ -318,5 +318,5 @@ class _Writer:
         count = f"{{{part.low},{'' if part.high is None else part.high}}}"
         return f"({inner}){ends.get((part.low, part.high), count)}" if (part.low, part.high) != (0, 0) else '""'
 
-    def _grouped(self, part: Part) -> str:
+    def _grouped(self, part: RulePart) -> str:
         return f"({self._write(part)})" if part.kind == "choice" else self._write(part)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
-from ..schema.check_places import Place, Places
+from ..schema.check_places import CheckPlace, Places
 from ..schema.document import finite
 from .json_scan import Closed, Scanner, Value
 
@@ -160,7 +160,7 @@ def _begin(places: Places | None, scanner: Scanner) -> Value:
         return Value()
     frame = scanner.frame
     if frame is None:
-        found: tuple[Place, ...] = places.root
+        found: tuple[CheckPlace, ...] = places.root
     elif frame.key is not None:
         found = places.of_property(frame.places, frame.key)
     else:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from ..schema.check_places import Place
+    from ..schema.check_places import CheckPlace
 
 Mode = Literal["value", "name", "colon", "after", "string", "name string", "scalar"]
 
@@ -27,7 +27,7 @@ _LITERALS = {0x74: 4, 0x66: 5, 0x6E: 4}  # by their first letters, the lengths o
 class Value:
     """What is known of a value that begins. checked: it is to be checked when it closes. unique: among its siblings."""
 
-    places: tuple[Place, ...] = ()
+    places: tuple[CheckPlace, ...] = ()
     checked: bool = False
     unique: bool = False
 
@@ -49,7 +49,7 @@ class Frame:
     seen: frozenset[str] = frozenset()
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[CheckPlace, ...]:
         return self.value.places
 
 
@@ -59,7 +59,7 @@ class Closed:
 
     start: int
     end: int
-    places: tuple[Place, ...]
+    places: tuple[CheckPlace, ...]
     checked: bool
     unique: bool = False
     seen: frozenset[str] = frozenset()

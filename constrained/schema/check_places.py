@@ -15,7 +15,7 @@ Path = list[str | int]
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class CheckPlace:
     """A schema object and what applies below it.
 
     check: a value here is validated when it closes. unique, names: its items are compared, its property names validated
@@ -98,15 +98,15 @@ class Places:
     def __init__(self, checks: Json) -> None:
         self._schema = checks["schema"]
         self._validation = Validation(self._schema, checks["draft"])
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, CheckPlace] = {}
         self._marked: dict[int, tuple[str, set[str]]] = {}
         for path, pointer, keywords in checks["checked"]:
             self._marked[id(_at(self._schema, path))] = (pointer, set(keywords))
         self._useful = self._leading_to_checks()
-        self._found: dict[tuple[tuple[int, ...], str | int], tuple[Place, ...]] = {}
+        self._found: dict[tuple[tuple[int, ...], str | int], tuple[CheckPlace, ...]] = {}
         self.root = self._expand([self._schema])
 
-    def problem(self, place: Place, value: Json) -> str:
+    def problem(self, place: CheckPlace, value: Json) -> str:
         """What is wrong with a value at a place that checks it; "" for nothing."""
         if not place.check:
             return ""
@@ -116,22 +116,22 @@ class Places:
         path = "".join(f"/{part}" for part in error.relative_schema_path)
         return f"{error.validator} at {place.pointer}{path}: {error.message[:200]}"
 
-    def name_problem(self, place: Place, name: str) -> str:
+    def name_problem(self, place: CheckPlace, name: str) -> str:
         """The same for the name of a property of an object at a place."""
         if not place.names:
             return ""
         error = self._validation.error(place.schema["propertyNames"], name)
         return f"propertyNames at {place.pointer}/propertyNames: {error.message[:200]}" if error else ""
 
-    def of_property(self, places: tuple[Place, ...], name: str) -> tuple[Place, ...]:
+    def of_property(self, places: tuple[CheckPlace, ...], name: str) -> tuple[CheckPlace, ...]:
         """What applies to the property `name` of an object to which `places` apply."""
         return self._below(places, name)
 
-    def of_item(self, places: tuple[Place, ...], index: int) -> tuple[Place, ...]:
+    def of_item(self, places: tuple[CheckPlace, ...], index: int) -> tuple[CheckPlace, ...]:
         """What applies to item `index` of an array to which `places` apply."""
         return self._below(places, index)
 
-    def _below(self, places: tuple[Place, ...], step: str | int) -> tuple[Place, ...]:
+    def _below(self, places: tuple[CheckPlace, ...], step: str | int) -> tuple[CheckPlace, ...]:
         if not places:
             return ()
         key = (tuple(id(place) for place in places), step)
@@ -143,9 +143,9 @@ class Places:
             self._found[key] = found
         return self._found[key]
 
-    def _expand(self, schemas: list[Json]) -> tuple[Place, ...]:
+    def _expand(self, schemas: list[Json]) -> tuple[CheckPlace, ...]:
         """The places of schemas and of all that applies together with them, as far as any check is reached by them."""
-        found: dict[int, Place] = {}
+        found: dict[int, CheckPlace] = {}
         todo = list(schemas)
         while todo:
             schema = todo.pop(0)
@@ -155,11 +155,11 @@ class Places:
                 todo += self._same(schema)
         return tuple(found.values())
 
-    def _place(self, schema: dict[str, Json]) -> Place:
+    def _place(self, schema: dict[str, Json]) -> CheckPlace:
         if id(schema) not in self._places:
             pointer, keywords = self._marked.get(id(schema), ("", set()))
             early = {"uniqueItems", "propertyNames"}
-            self._places[id(schema)] = Place(
+            self._places[id(schema)] = CheckPlace(
                 schema, pointer, bool(keywords - early), "uniqueItems" in keywords, "propertyNames" in keywords
             )
         return self._places[id(schema)]

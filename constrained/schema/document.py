@@ -78,7 +78,7 @@ def finite(text: str) -> float:
 
 
 @dataclass(frozen=True)
-class Target:
+class ReferenceTarget:
     """Where a reference leads. base: the URI against which references inside it are resolved."""
 
     schema: Json
@@ -88,7 +88,7 @@ class Target:
 
 
 @dataclass
-class Place:
+class SchemaPlace:
     """Where a walk through a document is. base: the URI against which references are resolved there."""
 
     pointer: str
@@ -98,8 +98,8 @@ class Place:
     def at(self, *parts: str | int) -> str:
         return self.pointer + "".join("/" + escape(str(part)) for part in parts)
 
-    def under(self, *parts: str | int) -> Place:
-        return Place(self.at(*parts), self.base, self.draft)
+    def under(self, *parts: str | int) -> SchemaPlace:
+        return SchemaPlace(self.at(*parts), self.base, self.draft)
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Document:
         self.dynamic: Counter[str] = Counter()
         self.base = self._add("", root, "", self.draft)
 
-    def resolve(self, reference: str, base: str, keyword: str, pointer: str) -> Target:
+    def resolve(self, reference: str, base: str, keyword: str, pointer: str) -> ReferenceTarget:
         """Where `reference`, found at `pointer`, leads.
 
         Raises ConstraintError where that is nothing, and Elsewhere for what would have to be fetched.
@@ -141,10 +141,12 @@ class Document:
             if fragment not in resource.anchors:
                 refuse(keyword, pointer, f"{reference} leads nowhere: there is no anchor of that name")
             schema, where, inner = resource.anchors[fragment]
-            return Target(schema, where, inner, resource.draft)
+            return ReferenceTarget(schema, where, inner, resource.draft)
         return self._walk(resource, uri, fragment, reference, keyword, pointer)
 
-    def _walk(self, resource: _Resource, uri: str, path: str, reference: str, keyword: str, pointer: str) -> Target:
+    def _walk(
+        self, resource: _Resource, uri: str, path: str, reference: str, keyword: str, pointer: str
+    ) -> ReferenceTarget:
         schema, base, where = resource.schema, uri, resource.pointer
         for part in path.split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
@@ -158,7 +160,7 @@ class Document:
             base = base_inside(schema, base, resource.draft)
         if not isinstance(schema, dict | bool):
             refuse(keyword, pointer, f"{reference} leads to something that is not a schema")
-        return Target(schema, where, base, resource.draft)
+        return ReferenceTarget(schema, where, base, resource.draft)
 
     def _metaschema(self, uri: str) -> _Resource | None:
         from jsonschema_specifications import REGISTRY

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .document import Json, Place, kind_of, refuse
+from .document import Json, SchemaPlace, kind_of, refuse
 from .normal import TYPES
 
 MAX_VALUES = 10_000  # of one enum
@@ -16,7 +16,7 @@ _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "m
 _COUNTS += ("minContains", "maxContains")
 
 
-def read_number(keyword: str, value: Json, place: Place) -> Json:
+def read_number(keyword: str, value: Json, place: SchemaPlace) -> Json:
     if isinstance(value, bool) or not isinstance(value, int | float):
         refuse(keyword, place.at(keyword), f"it must be a number, not {kind_of(value)}")
     if keyword == "multipleOf" and value <= 0:
@@ -24,21 +24,21 @@ def read_number(keyword: str, value: Json, place: Place) -> Json:
     return value
 
 
-def read_names(keyword: str, value: Json, place: Place) -> list[str]:
+def read_names(keyword: str, value: Json, place: SchemaPlace) -> list[str]:
     """Names of properties. place: where the list stands."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         refuse(keyword, place.pointer, "it must be a list of property names")
     return list(dict.fromkeys(value))
 
 
-def _count(keyword: str, value: Json, place: Place) -> int:
+def _count(keyword: str, value: Json, place: SchemaPlace) -> int:
     whole = isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
     if not whole or not 0 <= value <= MAX_COUNT:
         refuse(keyword, place.at(keyword), f"it must be a whole number from 0 on, not {str(value)[:40]}")
     return int(value)
 
 
-def _type(keyword: str, value: Json, place: Place) -> Json:
+def _type(keyword: str, value: Json, place: SchemaPlace) -> Json:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not names or any(name not in TYPES for name in names if isinstance(name, str)):
         refuse(keyword, place.at(keyword), f"it must be one or more of {', '.join(TYPES)}")
@@ -47,7 +47,7 @@ def _type(keyword: str, value: Json, place: Place) -> Json:
     return names[0] if len(names) == 1 else list(dict.fromkeys(names))
 
 
-def _enum(keyword: str, value: Json, place: Place) -> Json:
+def _enum(keyword: str, value: Json, place: SchemaPlace) -> Json:
     if not isinstance(value, list):
         refuse(keyword, place.at(keyword), f"it must be a list of values, not {kind_of(value)}")
     if len(value) > MAX_VALUES:
@@ -55,21 +55,21 @@ def _enum(keyword: str, value: Json, place: Place) -> Json:
     return value
 
 
-def _const(keyword: str, value: Json, place: Place) -> Json:
+def _const(keyword: str, value: Json, place: SchemaPlace) -> Json:
     return value
 
 
-def _required(keyword: str, value: Json, place: Place) -> list[str]:
+def _required(keyword: str, value: Json, place: SchemaPlace) -> list[str]:
     return read_names(keyword, value, place.under(keyword))
 
 
-def _boolean(keyword: str, value: Json, place: Place) -> bool:
+def _boolean(keyword: str, value: Json, place: SchemaPlace) -> bool:
     if not isinstance(value, bool):
         refuse(keyword, place.at(keyword), f"it must be true or false, not {kind_of(value)}")
     return value
 
 
-PLAIN: dict[str, Callable[[str, Json, Place], Json]] = {
+PLAIN: dict[str, Callable[[str, Json, SchemaPlace], Json]] = {
     **dict.fromkeys(_COUNTS, _count),
     "type": _type,
     "enum": _enum,

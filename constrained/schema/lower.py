@@ -11,7 +11,7 @@ from .disjoint import Disjointness
 from .document import Json
 from .logic import Logic
 from .lower_objects import ObjectLowering
-from .lowered import MERGING, Effort, Lowered
+from .lowered import MERGING, LoweringEffort, Lowered
 from .normal import TYPES, Normal, parts
 from .scalars import lower_number, lower_string
 from .sharing import share_leaves
@@ -23,13 +23,17 @@ _STRINGS = {"pattern", "format", "minLength", "maxLength"}
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 
 
-def lower(normal: Normal, validation: Validation, max_string: int, effort: Effort, *, extras: bool = True) -> Lowered:
+def lower(
+    normal: Normal, validation: Validation, max_string: int, effort: LoweringEffort, *, extras: bool = True
+) -> Lowered:
     """normal's patterns have been checked. extras: objects may have properties that the schema does not name."""
     return _Lowering(normal, validation, max_string, effort, extras).run()
 
 
 class _Lowering:
-    def __init__(self, normal: Normal, validation: Validation, max_string: int, effort: Effort, extras: bool) -> None:
+    def __init__(
+        self, normal: Normal, validation: Validation, max_string: int, effort: LoweringEffort, extras: bool
+    ) -> None:
         self._extras = extras
         self._normal = normal
         self._validation = validation

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ..grammar.patterns import to_engine, to_wide
 from .document import Json
-from .lowered import MERGING, Effort, Lowered
+from .lowered import MERGING, LoweringEffort, Lowered
 from .names import evaluated_names, named_properties, names_pattern
 from .normal import Normal
 from .scalars import pattern_fits
@@ -24,7 +24,7 @@ class ObjectLowering:
     def __init__(
         self,
         normal: Normal,
-        effort: Effort,
+        effort: LoweringEffort,
         out: Lowered,
         definite: Callable[[dict[str, Json], Json], Json],
         *,

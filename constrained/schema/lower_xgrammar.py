@@ -33,10 +33,10 @@ _MAX_LENGTH = 1000  # xgrammar unrolls counts
 
 def lower_for_xgrammar(normal: Normal, validation: Validation, *, extras: bool = True) -> Lowered:
     """As `lower.lower`, for the other engine."""
-    return _Lowering(normal, validation, extras).run()
+    return _XGrammarLowering(normal, validation, extras).run()
 
 
-class _Lowering:
+class _XGrammarLowering:
     def __init__(self, normal: Normal, validation: Validation, extras: bool) -> None:
         self._extras = extras
         self._normal = normal

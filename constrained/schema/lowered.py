@@ -12,7 +12,7 @@ MERGING |= {"unevaluatedProperties", "unevaluatedItems"}
 
 
 @dataclass(frozen=True)
-class Effort:
+class LoweringEffort:
     """How much of a schema is put into the grammar. Each later entry of EFFORTS leaves more of it to checks."""
 
     bounds: bool = True  # default lengths where the schema says nothing about a value at all
@@ -25,13 +25,15 @@ class Effort:
 
 
 EFFORTS = (
-    Effort(),
-    Effort(bounds=False, counts=False),
-    Effort(bounds=False, counts=False, several=False),
-    Effort(bounds=False, counts=False, ref_siblings=False),
-    Effort(bounds=False, counts=False, pattern_properties=False),
-    Effort(bounds=False, counts=False, several=False, ref_siblings=False, pattern_properties=False, logic=False),
-    Effort(False, False, False, False, False, False, False),
+    LoweringEffort(),
+    LoweringEffort(bounds=False, counts=False),
+    LoweringEffort(bounds=False, counts=False, several=False),
+    LoweringEffort(bounds=False, counts=False, ref_siblings=False),
+    LoweringEffort(bounds=False, counts=False, pattern_properties=False),
+    LoweringEffort(
+        bounds=False, counts=False, several=False, ref_siblings=False, pattern_properties=False, logic=False
+    ),
+    LoweringEffort(False, False, False, False, False, False, False),
 )
 
 

@@ -13,7 +13,7 @@ from ..grammar.formats import FORMAT_CHECKS, FORMATS, is_known
 from ..grammar.patterns import PatternError, check_pattern
 from ..near_names import surely_meant
 from ..spec import ConstraintError, Unenforced
-from .document import Document, Elsewhere, Json, Place, Target, base_inside, kind_of, refuse
+from .document import Document, Elsewhere, Json, SchemaPlace, ReferenceTarget, base_inside, kind_of, refuse
 from .keyword_values import PLAIN, read_names, read_number
 from .normal import MAX_PROPERTIES, Normal
 
@@ -48,17 +48,17 @@ class _Normaliser:
         self._strict = strict
         self._normal = Normal(True, draft=document.draft)
         self._names: dict[tuple[str, str], str] = {}
-        self._queue: list[tuple[str, Target]] = []
+        self._queue: list[tuple[str, ReferenceTarget]] = []
         self._count = 0
         self._unknown: set[str] = set()
 
     def run(self) -> Normal:
         document = self._document
-        root = self._schema(document.root, Place("", document.base, document.draft))
+        root = self._schema(document.root, SchemaPlace("", document.base, document.draft))
         definitions: dict[str, Json] = {}
         while self._queue:
             name, target = self._queue.pop()
-            definitions[name] = self._schema(target.schema, Place(target.pointer, target.base, target.draft))
+            definitions[name] = self._schema(target.schema, SchemaPlace(target.pointer, target.base, target.draft))
         if definitions:
             ordered = {name: definitions[name] for name in sorted(definitions, key=int)}
             root = {**(root if isinstance(root, dict) else {}), "$defs": ordered}
@@ -66,7 +66,7 @@ class _Normaliser:
         self._normal.schema = root
         return self._normal
 
-    def _schema(self, schema: Json, place: Place) -> Json:
+    def _schema(self, schema: Json, place: SchemaPlace) -> Json:
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict):
@@ -77,7 +77,7 @@ class _Normaliser:
             raise ConstraintError(f"the schema holds more than {MAX_SCHEMAS} schemas")
         out: dict[str, Json] = {}
         self._normal.pointers[id(out)] = place.pointer
-        place = Place(place.pointer, base_inside(schema, place.base, place.draft), place.draft)
+        place = SchemaPlace(place.pointer, base_inside(schema, place.base, place.draft), place.draft)
         if place.draft <= 7 and "$ref" in schema:
             self._ignored_siblings(schema, place)
             schema = {"$ref": schema["$ref"]}
@@ -93,13 +93,15 @@ class _Normaliser:
                 out[exclusive] = out.pop(bound)
         return out
 
-    def _ignored_siblings(self, schema: dict[str, Json], place: Place) -> None:
+    def _ignored_siblings(self, schema: dict[str, Json], place: SchemaPlace) -> None:
         for keyword in schema:
             if keyword != "$ref" and (keyword in _CONSTRAINING or keyword in _MORE):
                 reason = f"draft {place.draft} ignores what stands beside $ref"
                 self._normal.notes.append(Unenforced(keyword, place.at(keyword), reason))
 
-    def _keyword(self, keyword: str, value: Json, schema: dict[str, Json], out: dict[str, Json], place: Place) -> None:
+    def _keyword(
+        self, keyword: str, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace
+    ) -> None:
         if keyword in _SILENT:
             return
         if keyword.startswith("content"):
@@ -125,7 +127,7 @@ class _Normaliser:
         else:
             out[keyword] = self._schema_map(keyword, value, place)
 
-    def _unknown_keyword(self, keyword: str, place: Place) -> None:
+    def _unknown_keyword(self, keyword: str, place: SchemaPlace) -> None:
         """An annotation, unless it looks as if something else was meant."""
         if keyword in self._unknown:
             return
@@ -148,12 +150,12 @@ class _Normaliser:
 
     # --- keywords whose value holds schemas -------------------------------------------------------------------------
 
-    def _schemas(self, keyword: str, value: Json, place: Place) -> list[Json]:
+    def _schemas(self, keyword: str, value: Json, place: SchemaPlace) -> list[Json]:
         if not isinstance(value, list) or not value:
             refuse(keyword, place.at(keyword), "it must be a list of schemas, at least one")
         return [self._schema(each, place.under(keyword, i)) for i, each in enumerate(value)]
 
-    def _schema_map(self, keyword: str, value: Json, place: Place) -> dict[str, Json]:
+    def _schema_map(self, keyword: str, value: Json, place: SchemaPlace) -> dict[str, Json]:
         if not isinstance(value, dict):
             refuse(keyword, place.at(keyword), f"it must be an object of schemas, not {kind_of(value)}")
         if len(value) > MAX_PROPERTIES:
@@ -161,7 +163,7 @@ class _Normaliser:
         return {name: self._schema(each, place.under(keyword, name)) for name, each in value.items()}
 
     def _pattern_properties(
-        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: Place
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace
     ) -> Literal[False] | None:
         parts = self._schema_map("patternProperties", value, place)
         for pattern in parts:
@@ -173,7 +175,7 @@ class _Normaliser:
         out["patternProperties"] = parts
         return None
 
-    def _items(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: Place) -> None:
+    def _items(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace) -> None:
         if not isinstance(value, list):
             out["items"] = self._schema(value, place.under("items"))
             return
@@ -186,11 +188,11 @@ class _Normaliser:
         if "additionalItems" in schema:
             out["items"] = self._schema(schema["additionalItems"], place.under("additionalItems"))
 
-    def _additional_items(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: Place) -> None:
+    def _additional_items(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace) -> None:
         """Handled with `items`; without a list there, it has no meaning in any draft."""
         self._schema(value, place.under("additionalItems"))
 
-    def _dependencies(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: Place) -> None:
+    def _dependencies(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace) -> None:
         if not isinstance(value, dict):
             refuse("dependencies", place.at("dependencies"), f"it must be an object, not {kind_of(value)}")
         for name, each in value.items():
@@ -200,18 +202,22 @@ class _Normaliser:
             else:
                 out.setdefault("dependentSchemas", {})[name] = self._schema(each, inner)
 
-    def _dependent_required(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: Place) -> None:
+    def _dependent_required(
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace
+    ) -> None:
         keyword = "dependentRequired"
         if not isinstance(value, dict):
             refuse(keyword, place.at(keyword), f"it must be an object of lists, not {kind_of(value)}")
         for name, each in value.items():
             out.setdefault(keyword, {})[name] = read_names(keyword, each, place.under(keyword, name))
 
-    def _ref(self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: Place) -> Literal[False] | None:
+    def _ref(
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace
+    ) -> Literal[False] | None:
         return self._refer("$ref", value, out, place)
 
     def _recursive_ref(
-        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: Place
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace
     ) -> Literal[False] | None:
         if place.base.startswith("https://json-schema.org/draft/"):
             value = "https://json-schema.org/draft/2019-09/schema"
@@ -220,7 +226,7 @@ class _Normaliser:
         return self._refer("$recursiveRef", value, out, place)
 
     def _dynamic_ref(
-        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: Place
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace
     ) -> Literal[False] | None:
         """Inside one resource it is `$ref`; the standard metaschemas alone reach further, and always to their root."""
         if isinstance(value, str) and place.base.startswith("https://json-schema.org/draft/"):
@@ -229,7 +235,7 @@ class _Normaliser:
             return self._drop("$dynamicRef", place.at("$dynamicRef"), _DYNAMIC)
         return self._refer("$dynamicRef", value, out, place)
 
-    def _refer(self, keyword: str, value: Json, out: dict[str, Json], place: Place) -> Literal[False] | None:
+    def _refer(self, keyword: str, value: Json, out: dict[str, Json], place: SchemaPlace) -> Literal[False] | None:
         if not isinstance(value, str):
             refuse(keyword, place.at(keyword), f"it must be a text, not {kind_of(value)}")
         try:
@@ -250,7 +256,7 @@ class _Normaliser:
 
     # --- keywords with plain values ---------------------------------------------------------------------------------
 
-    def _number(self, keyword: str, value: Json, out: dict[str, Json], place: Place) -> None:
+    def _number(self, keyword: str, value: Json, out: dict[str, Json], place: SchemaPlace) -> None:
         if (
             isinstance(value, bool)
             and keyword.startswith("exclusive")
@@ -262,7 +268,7 @@ class _Normaliser:
         out[keyword] = read_number(keyword, value, place)
 
     def _pattern(
-        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: Place
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace
     ) -> Literal[False] | None:
         if not isinstance(value, str):
             refuse("pattern", place.at("pattern"), f"it must be a text, not {kind_of(value)}")
@@ -274,7 +280,7 @@ class _Normaliser:
         return None
 
     def _format(
-        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: Place
+        self, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace
     ) -> Literal[False] | None:
         if not isinstance(value, str):
             refuse("format", place.at("format"), f"it must be a text, not {kind_of(value)}")
@@ -288,7 +294,7 @@ class _Normaliser:
         return None
 
 
-Handler = Callable[[_Normaliser, Json, dict[str, Json], dict[str, Json], Place], Any]
+Handler = Callable[[_Normaliser, Json, dict[str, Json], dict[str, Json], SchemaPlace], Any]
 _MORE: dict[str, Handler] = {
     "items": _Normaliser._items,
     "additionalItems": _Normaliser._additional_items,

@@ -24,7 +24,7 @@ class Validation:
 
     def __init__(self, schema: Json, draft: int = 2020) -> None:
         """draft: the one that the schema was written for; in draft 4, 1.0 is no integer."""
-        self._work = _Work()
+        self._work = _WorkCount()
         self._validator = (_Validator4 if draft == 4 else _Validator)(schema, format_checker=self._work)
 
     def error(self, part: Json, value: Json) -> ValidationError | None:
@@ -56,7 +56,7 @@ class _TooMuchWork(Exception):
     """A validation follows more references than it may."""
 
 
-class _Work(FormatChecker):
+class _WorkCount(FormatChecker):
     """Counts the work of one validation. It travels as the format checker, which validators hand to each other."""
 
     references = 0
