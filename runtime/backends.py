@@ -25,6 +25,7 @@ from .model.loading import load_model
 from .model.quantized_linear import weight_kernels
 from .model.read_config import read_config
 from .model.shard import Shard
+from .options import ExecutorOptions
 from .ranks import ALONE, Ranks
 from .runner import Runner, TorchRunner
 from .weights.quantization import scheme_of
@@ -34,17 +35,18 @@ NOT_DETERMINISTIC = "deterministic needs the cpu backend, or flashinfer on a GPU
 BACKENDS = (NativeDecoder.backend, TorchAttention.name, FlashInferAttention.name)
 
 
-def device_named(name: str, backend: str, quantize: str, rank: int = 0, ranks: int = 1) -> torch.device:
-    """The device of that name; "auto": a GPU where there is one and neither backend nor quantize is the CPU's own.
+def device_of(options: ExecutorOptions, rank: int = 0, ranks: int = 1) -> torch.device:
+    """The device that is asked for; "auto": a GPU where there is one and neither backend nor quantize is the CPU's own.
 
     Each of several ranks has a GPU to itself. Raises UnsupportedModel for a name that is none, and where there is no
     GPU, too few for the ranks, or no torch for it.
     """
+    name = options.device
     if name not in DEVICES:
         raise UnsupportedModel(f"there is no device {name!r}; there are {', '.join(DEVICES)}")
     if name == "cpu":
         return CPU
-    on_cpu = backend == NativeDecoder.backend or quantize != "none"
+    on_cpu = options.attention_backend == NativeDecoder.backend or options.quantize != "none"
     if name == "auto":
         return _gpu(rank, ranks) if torch.cuda.is_available() and not on_cpu else CPU
     require_gpu()
@@ -65,32 +67,26 @@ def _gpu(rank: int, ranks: int) -> torch.device:
 def load_runner(
     path: Path | str,
     make_pool: Callable[[ModelConfig], KVPool],
+    options: ExecutorOptions,
     *,
     dtype: torch.dtype,
     device: torch.device = CPU,
-    backend: str = "auto",
-    quantize: str = "none",
-    deterministic: bool = False,
     ranks: Ranks = ALONE,
     progress: Callable[[str], None] = lambda _: None,
-    max_context: int = 0,
 ) -> tuple[Runner, str]:
-    """The model at `path` on the backend of that name, and why "auto" did not take the best one ("" where it did).
+    """The model at `path` on the backend asked for, and why "auto" did not take the best one ("" where it did).
 
-    backend: "cpu" (the kernels), "torch", "flashinfer", or "auto": the kernels on the CPU, and FlashInfer on a GPU,
-    where they can run this. dtype: of the arithmetic, and of torch's weights; the kernels have float32 only. quantize:
-    "none", "q8_0" or "q4_0", for the kernels only. deterministic: results do not depend on the batch (the kernels'
-    never do, FlashInfer's then at a cost; torch's attention is refused). ranks: who shares the
-    model; the kernels share none. make_pool: given a configuration with this rank's heads. progress: takes a sentence
-    on quantized weights. max_context: tokens of the longest sequence, 0 for the model's own. Raises ModelError or
-    UnsupportedModel.
+    "auto" takes the kernels on the CPU, and FlashInfer on a GPU, where they can run this. dtype: of the arithmetic, and
+    of torch's weights; the kernels have float32 only. Only they quantize. Results that do not depend on the batch: the
+    kernels' always, FlashInfer's at a cost, torch's attention is refused. ranks: who shares the model; the kernels
+    share none. make_pool: given a configuration with this rank's heads. progress: takes a sentence on quantized
+    weights. Raises ModelError or UnsupportedModel.
     """
+    backend, quantize = options.attention_backend, options.quantize
     if backend not in ("auto", *BACKENDS):
         raise UnsupportedModel(f"there is no attention backend {backend!r} here; there are auto, {', '.join(BACKENDS)}")
     if device.type == "cuda":
-        return _gpu_runner(
-            path, make_pool, dtype, device, backend, quantize, deterministic, ranks, progress, max_context
-        )
+        return _gpu_runner(path, make_pool, options, dtype, device, ranks, progress)
     if backend == FlashInferAttention.name:
         raise UnsupportedModel("the flashinfer backend needs a GPU (device cuda); here there are auto, cpu and torch")
     reason = ""
@@ -98,33 +94,31 @@ def load_runner(
         try:
             if ranks.size > 1:
                 raise NotForKernels(f"the kernels do not divide a model, and tp is {ranks.size}")
-            return _native_runner(path, make_pool, dtype, quantize, progress, max_context), ""
+            return _native_runner(path, make_pool, options, dtype, progress), ""
         except (KernelsMissing, NotForKernels) as error:
             reason = str(error)
             if backend != "auto":
                 raise UnsupportedModel(f"the cpu backend cannot be used: {reason}") from None
     if quantize != "none":
         raise UnsupportedModel(f"quantize needs the cpu backend, which is not used: {reason or 'torch was asked for'}")
-    if deterministic:
+    if options.deterministic:
         raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
     model = load_model(path, dtype, ranks=ranks, progress=progress)
     own = model.shard.config
     pool = make_pool(own)
-    return TorchRunner(model, pool, TorchAttention(own.within(max_context), pool)), reason
+    return TorchRunner(model, pool, TorchAttention(own.within(options.max_context), pool)), reason
 
 
 def _gpu_runner(
     path: Path | str,
     make_pool: Callable[[ModelConfig], KVPool],
+    options: ExecutorOptions,
     dtype: torch.dtype,
     device: torch.device,
-    backend: str,
-    quantize: str,
-    deterministic: bool,
     ranks: Ranks,
     progress: Callable[[str], None],
-    max_context: int,
 ) -> tuple[Runner, str]:
+    backend, quantize, deterministic = options.attention_backend, options.quantize, options.deterministic
     if backend == NativeDecoder.backend or quantize != "none":
         asked = "the cpu backend" if quantize == "none" else f"quantize {quantize}"
         raise UnsupportedModel(f"{asked} computes on the CPU; use device cpu")
@@ -139,7 +133,7 @@ def _gpu_runner(
         raise UnsupportedModel(f"{NOT_DETERMINISTIC}: {reason or 'torch was asked for'}")
     kernels = weight_kernels(scheme_of(Path(path)), dtype, device)
     model = load_model(path, dtype, device, ranks, kernels=kernels, progress=progress)
-    own = model.shard.config.within(max_context)
+    own = model.shard.config.within(options.max_context)
     pool = make_pool(own)
     if reason or backend == TorchAttention.name:
         return TorchRunner(model, pool, TorchAttention(own, pool)), reason if backend == "auto" else ""
@@ -151,15 +145,14 @@ def _gpu_runner(
 def _native_runner(
     path: Path | str,
     make_pool: Callable[[ModelConfig], KVPool],
+    options: ExecutorOptions,
     dtype: torch.dtype,
-    quantize: str,
     progress: Callable[[str], None],
-    max_context: int,
 ) -> Runner:
     if dtype != torch.float32:
         raise NotForKernels(f"its arithmetic is float32, not {str(dtype).removeprefix('torch.')}")
     library = Library(library_path())
     threads = torch.get_num_threads()
-    how = "" if quantize == "none" else quantize
-    config, weights = load_weights(path, library, threads, how, progress, max_context=max_context)
+    how = "" if options.quantize == "none" else options.quantize
+    config, weights = load_weights(path, library, threads, how, progress, max_context=options.max_context)
     return NativeDecoder(config, weights, make_pool(config), library, threads)

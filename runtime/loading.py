@@ -7,13 +7,14 @@ from pathlib import Path
 
 import torch
 
-from .backends import device_named, load_runner
+from .backends import device_of, load_runner
 from .errors import ModelError, UnsupportedModel
 from .executor import Executor
 from .graphs import CudaCapture
 from .kernels.sampling import load_sampler
 from .kv_pool import KVPool, bytes_per_token, slots_that_fit
 from .model.config import ModelConfig
+from .options import ExecutorOptions
 from .ranks import ALONE, Ranks
 from .runner import TorchRunner
 
@@ -23,46 +24,29 @@ KV_DTYPES = DTYPES | {"float8_e4m3fn": torch.float8_e4m3fn}
 
 def load_executor(
     path: Path | str,
+    options: ExecutorOptions,
     *,
-    max_running: int,
-    max_context: int = 0,
-    dtype: str = "auto",
-    kv_dtype: str = "auto",
-    attention_backend: str = "auto",
-    quantize: str = "none",
-    threads: int = 0,
-    kv_tokens: int = 0,
-    kv_memory_fraction: float = 0.3,
-    device: str = "cpu",
-    deterministic: bool = False,
     progress: Callable[[str], None] = lambda _: None,
     ranks: Ranks = ALONE,
 ) -> Executor:
     """Loads the model at `path` (a `.gguf` file or a Hugging Face directory) and allocates its KV pool.
 
-    max_context: 0, or one above the model's own or the pool's size, means the lower of those two.
-    dtype: float32, bfloat16, float16, or auto (float32; on a GPU bfloat16). kv_dtype: the same, auto following dtype,
-    and float8_e4m3fn for flashinfer. device: cpu, cuda, or auto (a GPU where there is one).
-    attention_backend: "cpu" (the compiled kernels; weights stay as they are stored, arithmetic is float32), "torch",
-    "flashinfer", or auto: the kernels, on a GPU FlashInfer, where they can run this. quantize: "q8_0" or "q4_0"
-    quantizes plain matrices for the kernels. threads: 0 leaves torch's own choice, divided by the ranks. kv_tokens:
-    slots; 0 takes `kv_memory_fraction` of the device's available memory. deterministic: results do not depend on the
-    batch. progress: takes sentences on what takes long. ranks: who computes the model together, on one machine; all
-    must be given the same options.
-    Raises ModelError or UnsupportedModel with a sentence for the user.
+    progress: takes sentences on what takes long. ranks: who computes the model together, on one machine; all must be
+    given the same options. Raises ModelError or UnsupportedModel with a sentence for the user.
     """
-    where = device_named(device, attention_backend, quantize, ranks.rank, ranks.size)
+    where = device_of(options, ranks.rank, ranks.size)
     automatic = torch.bfloat16 if where.type == "cuda" else torch.float32
-    weight_dtype = _dtype_named(dtype, "dtype", automatic, DTYPES)
-    pool_dtype = _dtype_named(kv_dtype, "kv_dtype", weight_dtype, KV_DTYPES)
-    if threads or ranks.size > 1:
-        torch.set_num_threads(threads or max(1, torch.get_num_threads() // ranks.size))
+    weight_dtype = _dtype_named(options.dtype, "dtype", automatic, DTYPES)
+    pool_dtype = _dtype_named(options.kv_dtype, "kv_dtype", weight_dtype, KV_DTYPES)
+    if options.threads or ranks.size > 1:
+        torch.set_num_threads(options.threads or max(1, torch.get_num_threads() // ranks.size))
 
     def make_pool(config: ModelConfig) -> KVPool:
         per_token = bytes_per_token(config, pool_dtype)
         if where.type == "cpu":
             per_token = ranks.total(per_token)  # the ranks' pools share this machine's memory
-        slots = slots_that_fit(per_token, kv_tokens=kv_tokens, memory_fraction=kv_memory_fraction, device=where)
+        fraction = options.kv_memory_fraction
+        slots = slots_that_fit(per_token, kv_tokens=options.kv_tokens, memory_fraction=fraction, device=where)
         slots = ranks.least(slots)
         try:
             return KVPool(config, slots, pool_dtype, where)
@@ -70,29 +54,20 @@ def load_executor(
             raise ModelError(f"the system refuses the memory for a KV pool of {slots} tokens") from None
 
     runner, note = load_runner(
-        path,
-        make_pool,
-        dtype=weight_dtype,
-        device=where,
-        backend=attention_backend,
-        quantize=quantize,
-        deterministic=deterministic,
-        ranks=ranks,
-        progress=progress,
-        max_context=max_context,
+        path, make_pool, options, dtype=weight_dtype, device=where, ranks=ranks, progress=progress
     )
     limit = runner.config.max_context
-    context = min(max_context or limit, limit, runner.pool.slots)
+    context = min(options.max_context or limit, limit, runner.pool.slots)
     on_gpu = where.type == "cuda"
     if on_gpu and isinstance(runner, TorchRunner):
         progress("warming up")
         runner.warm_up()
-        if not deterministic:  # graphs pad to several sizes
-            runner.capture_decodes(max_running, CudaCapture(), progress)
+        if not options.deterministic:  # graphs pad to several sizes
+            runner.capture_decodes(options.max_running, CudaCapture(), progress)
     sampler = None if on_gpu else load_sampler(torch.get_num_threads())
     return Executor(
         runner,
-        max_running=max_running,
+        max_running=options.max_running,
         max_context=context,
         sampler=sampler,
         note=note,

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import NoReturn
 
 from ...constrained.near_names import probably_meant
+from ..wire.options import CACHE
 from . import options
 
 _SERVE = """\
@@ -121,7 +122,7 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _add_pull(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _command(commands, "pull", f"fetch a model into the cache ({options.CACHE}) and print where it is")
+    parser = _command(commands, "pull", f"fetch a model into the cache ({CACHE}) and print where it is")
     parser.add_argument("model", nargs="?", default="smollm2", help="alias or hub id (default: smollm2)")
 
 

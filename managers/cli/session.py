@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..front.config import EngineConfig
 from ..front.front import Front
 from ..front.params import GenerateRequest, to_submit
 from ..wire.answers import TextChunk
 from ..wire.errors import InvalidRequest
 from ..wire.logs import start_logging
+from ..wire.options import EngineConfig
 from .options import as_typed
 
 

@@ -33,10 +33,10 @@ from ..wire.lifecycle import (
     StartFailed,
 )
 from ..wire.message import Message
+from ..wire.options import EngineConfig
 from ..wire.questions import FlushCall, Flushed, RenderCall, Rendered, Stats, StatsCall
 from ..wire.requests import Abort, Chat, Submit
 from ..wire.sockets import AsyncInbox, Link, Outbox
-from .config import EngineConfig
 from .side_thread import in_thread
 from .streams import OpenRequest, RequestStream
 from .supervisor import CHILDREN, Supervisor
@@ -159,26 +159,9 @@ class Front:
         self._timings["resolve"] = time.perf_counter() - self._began
         if config.tp > 1:  # too many ranks are refused before one of them loads anything
             await in_thread(lambda: _check_ranks(path, config.tp))
-        configure_worker = ConfigureWorker(
-            model_path=str(path),
-            device=config.device,
-            deterministic=config.deterministic,
-            dtype=config.dtype,
-            kv_dtype=config.kv_dtype,
-            attention_backend=config.attention_backend,
-            quantize=config.quantize,
-            threads=config.threads,
-            kv_tokens=config.kv_tokens,
-            kv_memory_fraction=config.kv_memory_fraction,
-            max_running=config.max_running,
-            max_context=config.max_context,
-            poison_freed=config.poison_freed,
-            jump_forward=config.jump_forward,
-            log_level=config.log_level,
-        )
         text, ready, _ = await self._unless_failed(
-            self._configure_child("tokenizer", ConfigureTokenizer(str(path), config.log_level, config.tool_format)),
-            self._configure_child("worker", configure_worker),
+            self._configure_child("tokenizer", ConfigureTokenizer(str(path), config)),
+            self._configure_child("worker", ConfigureWorker(str(path), config)),
             self._hellos["scheduler"].wait(),
         )
         model = ready.model
@@ -191,20 +174,8 @@ class Front:
             )
         max_context = self._max_context(model)
         self._send("tokenizer", Limits(max_context))
-        configure_scheduler = ConfigureScheduler(
-            total_slots=model.total_slots,
-            max_context=max_context,
-            chunk_tokens=config.chunk_tokens,
-            max_running=config.max_running,
-            max_queue=config.max_queue,
-            schedule=config.schedule,
-            prefix_cache=config.prefix_cache,
-            speculation=config.speculation,
-            audit=config.audit,
-            poison_freed=config.poison_freed,
-            log_level=config.log_level,
-        )
-        await self._unless_failed(self._configure_child("scheduler", configure_scheduler))
+        configure = ConfigureScheduler(model.total_slots, max_context, config)
+        await self._unless_failed(self._configure_child("scheduler", configure))
         self._timings["total"] = time.perf_counter() - self._began
         self._info = FrontInfo(config.model, path, model, max_context, self._timings)
 

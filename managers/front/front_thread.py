@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from ..wire.errors import EngineDead
-from .config import EngineConfig
+from ..wire.options import EngineConfig
 from .front import Front, FrontInfo
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ def serve(child: Child) -> None:
     inbox: Inbox[ToScheduler] = Inbox(child.link, "scheduler", ToScheduler)
     config = child.configuration(inbox, ConfigureScheduler)
     started = time.perf_counter()
-    start_logging(child.role, config.log_level)
+    start_logging(child.role, config.options.log_level)
     process = SchedulerProcess(
         config,
         inbox,
@@ -51,16 +51,17 @@ class SchedulerProcess:
         self._to_worker = to_worker
         self._to_tokenizer = to_tokenizer
         self._to_front = to_front
-        self._audit = config.audit
-        self._cache = PrefixCache(config.total_slots, enabled=config.prefix_cache, poison=config.poison_freed)
+        options = config.options
+        self._audit = options.audit
+        self._cache = PrefixCache(config.total_slots, enabled=options.prefix_cache, poison=options.poison_freed)
         self._scheduler = Scheduler(
             self._cache,
             max_context=config.max_context,
-            chunk_tokens=config.chunk_tokens,
-            max_running=config.max_running,
-            max_queue=config.max_queue,
-            schedule=config.schedule,
-            speculation=config.speculation,
+            chunk_tokens=options.chunk_tokens,
+            max_running=options.max_running,
+            max_queue=options.max_queue,
+            schedule=options.schedule,
+            speculation=options.speculation,
         )
         self._worker_dropped = 0
         self._plan_seconds = 0.0

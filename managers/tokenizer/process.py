@@ -25,6 +25,7 @@ from ..wire.errors import InvalidRequest
 from ..wire.inboxes import ToTokenizer
 from ..wire.lifecycle import ConfigureTokenizer, Limits, Shutdown
 from ..wire.logs import start_logging
+from ..wire.options import EngineConfig
 from ..wire.questions import RenderCall, Rendered
 from ..wire.requests import Abort, StopMatched, Submit
 from ..wire.sockets import AsyncInbox, Outbox
@@ -76,13 +77,12 @@ class _Lane:
 class TokenizerProcess:
     """Joins a model's text handling to the sockets. All sending happens in the event loop's thread."""
 
-    def __init__(self, child: Child, model_path: Path, tool_style: str = "auto") -> None:
-        """tool_style: the name of a tool format; "auto" asks the model's chat template."""
+    def __init__(self, child: Child, model_path: Path, options: EngineConfig) -> None:
         self._child = child
         self._tokenizer = load_tokenizer(model_path)
         self.vocab_size = self._tokenizer.vocab_size
         self._scheduler = Outbox(child.link, "scheduler")
-        self._style = tool_format(tool_style, self._tokenizer.chat_template)
+        self._style = tool_format(options.tool_format, self._tokenizer.chat_template)
         self._short = _Lane("short", lambda: self._tokenizer, self._style)
         self._long = _Lane("long", lambda: load_tokenizer(model_path), self._style)
         self._grammars = GrammarService(model_path)
@@ -227,9 +227,9 @@ async def _serve(child: Child) -> None:
     while not isinstance(message := await inbox.receive(), ConfigureTokenizer):
         if isinstance(message, Shutdown):
             return
-    start_logging(child.role, message.log_level)
+    start_logging(child.role, message.options.log_level)
     started = time.perf_counter()
-    process = TokenizerProcess(child, Path(message.model_path), message.tool_format)
+    process = TokenizerProcess(child, Path(message.model_path), message.options)
     child.ready({"load": time.perf_counter() - started}, vocab_size=process.vocab_size)
     await process.run(inbox)
 

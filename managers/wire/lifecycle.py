@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...runtime.records import Part
 from .message import Message
+from .options import EngineConfig
 
 
 class Hello(Message, frozen=True):
@@ -14,54 +15,28 @@ class Hello(Message, frozen=True):
 
 
 class ConfigureTokenizer(Message, frozen=True):
-    """Front to tokenizer: which model's text it handles (a local path, already fetched).
-
-    `tool_format`: how the model writes tool calls, see `runtime.text.chat.tool_formats`; "auto" asks its chat template.
-    """
+    """Front to tokenizer: which model's text it handles (a local path, already fetched)."""
 
     model_path: str
-    log_level: str
-    tool_format: str = "auto"
+    options: EngineConfig
 
 
 class ConfigureWorker(Message, frozen=True):
-    """Front to worker: the model and how to run it.
-
-    `kv_tokens` 0 means: as many as `kv_memory_fraction` of the memory that is available allows.
-    `threads` 0 means torch's own default.
-    """
+    """Front to worker: the model (a local path) and how to run it."""
 
     model_path: str
-    device: str
-    deterministic: bool
-    dtype: str
-    kv_dtype: str
-    attention_backend: str
-    quantize: str
-    threads: int
-    kv_tokens: int
-    kv_memory_fraction: float
-    max_running: int
-    max_context: int
-    poison_freed: bool
-    jump_forward: bool
-    log_level: str
+    options: EngineConfig
 
 
 class ConfigureScheduler(Message, frozen=True):
-    """Front to scheduler, once the worker is ready: the size of everything it keeps books of."""
+    """Front to scheduler, once the worker is ready: the size of everything it keeps books of.
+
+    `max_context` is what the model and the pool leave of the option.
+    """
 
     total_slots: int
     max_context: int
-    chunk_tokens: int
-    max_running: int
-    max_queue: int
-    schedule: str
-    prefix_cache: bool
-    speculation: bool
-    audit: bool
-    poison_freed: bool
-    log_level: str
+    options: EngineConfig
 
 
 class Limits(Message, frozen=True):

@@ -63,26 +63,12 @@ def _serve(child: Child, followers: Followers) -> None:
     from ...runtime.loading import load_executor
 
     imported = time.perf_counter()
-    config = child.configuration(inbox, ConfigureWorker)
-    start_logging(child.role, config.log_level)
+    configure = child.configuration(inbox, ConfigureWorker)
+    options = configure.options
+    start_logging(child.role, options.log_level)
     configured = time.perf_counter()
-    ranks = _join(child, config, followers)
-    executor = load_executor(
-        config.model_path,
-        max_running=config.max_running,
-        max_context=config.max_context,
-        device=config.device,
-        deterministic=config.deterministic,
-        dtype=config.dtype,
-        kv_dtype=config.kv_dtype,
-        attention_backend=config.attention_backend,
-        quantize=config.quantize,
-        threads=config.threads,
-        kv_tokens=config.kv_tokens,
-        kv_memory_fraction=config.kv_memory_fraction,
-        progress=child.log.info,
-        ranks=ranks,
-    )
+    ranks = _join(child, configure, followers)
+    executor = load_executor(configure.model_path, options, progress=child.log.info, ranks=ranks)
     if executor.note and ranks.leads:
         child.log.warning("torch computes attention, not the best backend: %s", executor.note)
     info = _describe(executor)
@@ -100,8 +86,8 @@ def _serve(child: Child, followers: Followers) -> None:
         return
     scheduler = Outbox(child.link, "scheduler")
     grammars = GrammarLoader(
-        config.model_path,
-        jump_forward=config.jump_forward,
+        configure.model_path,
+        jump_forward=options.jump_forward,
         answers=lambda: Outbox(child.link, "scheduler"),
     )
     steps = Steps(executor, grammars, scheduler.send, lambda: inbox.dropped)
@@ -119,17 +105,17 @@ def _serve(child: Child, followers: Followers) -> None:
             patience = None
 
 
-def _join(child: Child, config: ConfigureWorker, followers: Followers) -> Ranks:
+def _join(child: Child, configure: ConfigureWorker, followers: Followers) -> Ranks:
     """The model's ranks, once all of them are there."""
-    from ...runtime.backends import device_named
+    from ...runtime.backends import device_of
     from ...runtime.ranks import ALONE, join_ranks
 
     roles = child.link.workers
     if len(roles) == 1:
         return ALONE
     rank = roles.index(child.role)
-    device = device_named(config.device, config.attention_backend, config.quantize, rank, len(roles))
-    followers.tell(config)
+    device = device_of(configure.options, rank, len(roles))
+    followers.tell(configure)
     return join_ranks(rank, len(roles), child.link.rendezvous, device)
 
 

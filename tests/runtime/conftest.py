@@ -187,10 +187,10 @@ def drive(one_thread: None, request: pytest.FixtureRequest) -> Callable[..., Dri
     """Loads a model into an executor and gives its driver; with each backend in turn."""
 
     def start(path: Path, **options: Any) -> Driver:
-        from sapwood.runtime.loading import load_executor
+        from tests.runtime.executors import executor_of
 
         defaults = {"max_running": 32, "kv_tokens": 4096, "attention_backend": request.param}
-        return Driver(load_executor(path, **defaults | options))
+        return Driver(executor_of(path, **defaults | options))
 
     return start
 
@@ -200,10 +200,10 @@ def drive_torch(one_thread: None) -> Callable[..., Driver]:
     """As `drive`, with torch for everything, the choice of tokens too, as on a GPU."""
 
     def start(path: Path, **options: Any) -> Driver:
-        from sapwood.runtime.loading import load_executor
+        from tests.runtime.executors import executor_of
 
         defaults = {"max_running": 8, "kv_tokens": 4096, "attention_backend": "torch"}
-        executor = load_executor(path, **defaults | options)
+        executor = executor_of(path, **defaults | options)
         executor._sampler = None
         return Driver(executor)
 

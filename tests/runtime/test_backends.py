@@ -10,11 +10,11 @@ import pytest
 from sapwood.runtime import backends
 from sapwood.runtime.errors import UnsupportedModel
 from sapwood.runtime.executor import Executor
-from sapwood.runtime.loading import load_executor
+from tests.runtime.executors import executor_of
 
 
 def loaded(path: Path, **options: Any) -> Executor:
-    return load_executor(path, max_running=1, kv_tokens=64, **options)
+    return executor_of(path, max_running=1, kv_tokens=64, **options)
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from sapwood.runtime import backends, devices
-from sapwood.runtime.backends import CPU, device_named
+from sapwood.runtime.backends import CPU, device_of
 from sapwood.runtime.errors import UnsupportedModel
-from sapwood.runtime.loading import load_executor
+from sapwood.runtime.options import ExecutorOptions
 from sapwood.runtime.ranks import Ranks
 from sapwood.runtime.transfer import Fetched, indices_to_device, to_device
+from tests.runtime.executors import executor_of
 
 CUDA = torch.device("cuda", 0)
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -24,36 +25,36 @@ no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU he
 @no_gpu
 def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match=r"device cuda cannot be used: .*Use device cpu, or auto"):
-        load_executor(tmp_path / "no model", max_running=1, device="cuda")
+        executor_of(tmp_path / "no model", max_running=1, device="cuda")
 
 
 @no_gpu
 def test_a_driver_without_torch_for_it_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "_why_no_gpu", lambda: "")
     with pytest.raises(UnsupportedModel, match=r"torch .* is built without CUDA"):
-        device_named("cuda", "auto", "none")
+        device_of(ExecutorOptions(device="cuda"))
 
 
 def test_auto_takes_a_gpu_unless_something_asked_for_is_the_cpus_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert device_named("auto", "auto", "none") == CUDA
-    assert device_named("auto", "torch", "none") == CUDA
-    assert device_named("auto", "cpu", "none") == CPU
-    assert device_named("auto", "auto", "q8_0") == CPU
-    assert device_named("cpu", "auto", "none") == CPU
+    assert device_of(ExecutorOptions(device="auto")) == CUDA
+    assert device_of(ExecutorOptions(device="auto", attention_backend="torch")) == CUDA
+    assert device_of(ExecutorOptions(device="auto", attention_backend="cpu")) == CPU
+    assert device_of(ExecutorOptions(device="auto", quantize="q8_0")) == CPU
+    assert device_of(ExecutorOptions(device="cpu")) == CPU
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert device_named("auto", "auto", "none") == CPU
+    assert device_of(ExecutorOptions(device="auto")) == CPU
     with pytest.raises(UnsupportedModel, match="no device 'tpu'; there are auto, cpu, cuda"):
-        device_named("tpu", "auto", "none")
+        device_of(ExecutorOptions(device="tpu"))
 
 
 def test_every_rank_has_a_gpu_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert [device_named("auto", "auto", "none", rank, 2).index for rank in range(2)] == [0, 1]
+    assert [device_of(ExecutorOptions(device="auto"), rank, 2).index for rank in range(2)] == [0, 1]
     with pytest.raises(UnsupportedModel, match="tp 3 needs as many GPUs, and there are 2 here; or use device cpu"):
-        device_named("auto", "auto", "none", 0, 3)
-    assert device_named("cpu", "auto", "none", 2, 3) == CPU
+        device_of(ExecutorOptions(device="auto"), 0, 3)
+    assert device_of(ExecutorOptions(device="cpu"), 2, 3) == CPU
 
 
 def test_ranks_whose_sums_depend_on_the_batch_are_not_called_deterministic(tmp_path: Path) -> None:
@@ -64,9 +65,9 @@ def test_ranks_whose_sums_depend_on_the_batch_are_not_called_deterministic(tmp_p
         backends.load_runner(
             tmp_path,
             lambda _: pytest.fail("it was loaded"),
+            ExecutorOptions(deterministic=True),
             dtype=torch.bfloat16,
             device=CUDA,
-            deterministic=True,
             ranks=Three(),
         )
 
@@ -77,31 +78,30 @@ def test_what_computes_on_the_cpu_is_refused_on_a_gpu(tmp_path: Path, backend: s
         backends.load_runner(
             tmp_path,
             lambda _: pytest.fail("it was loaded"),
+            ExecutorOptions(attention_backend=backend, quantize=quantize),
             dtype=torch.bfloat16,
             device=CUDA,
-            backend=backend,
-            quantize=quantize,
         )
 
 
 def test_flashinfer_is_refused_on_the_cpu(tiny_llama: Path) -> None:
     with pytest.raises(UnsupportedModel, match="flashinfer backend needs a GPU"):
-        load_executor(tiny_llama, max_running=1, kv_tokens=64, attention_backend="flashinfer")
+        executor_of(tiny_llama, max_running=1, kv_tokens=64, attention_backend="flashinfer")
 
 
 def test_deterministic_is_refused_where_the_batch_would_show(tiny_llama: Path) -> None:
     with pytest.raises(UnsupportedModel, match=r"deterministic needs the cpu backend, .*torch was asked for"):
-        load_executor(tiny_llama, max_running=1, kv_tokens=64, attention_backend="torch", deterministic=True)
+        executor_of(tiny_llama, max_running=1, kv_tokens=64, attention_backend="torch", deterministic=True)
     with pytest.raises(UnsupportedModel, match=r"deterministic needs .*: its arithmetic is float32, not bfloat16"):
-        load_executor(tiny_llama, max_running=1, kv_tokens=64, dtype="bfloat16", deterministic=True)
-    executor = load_executor(tiny_llama, max_running=1, kv_tokens=64, deterministic=True)
+        executor_of(tiny_llama, max_running=1, kv_tokens=64, dtype="bfloat16", deterministic=True)
+    executor = executor_of(tiny_llama, max_running=1, kv_tokens=64, deterministic=True)
     assert executor.runner.backend == "cpu"
 
 
 def test_eight_bit_keys_and_values_are_flashinfers(tiny_llama: Path) -> None:
     for backend in ("torch", "cpu", "auto"):
         with pytest.raises(UnsupportedModel, match=r"no KV pool of torch\.float8_e4m3fn"):
-            load_executor(tiny_llama, max_running=1, kv_tokens=64, kv_dtype="float8_e4m3fn", attention_backend=backend)
+            executor_of(tiny_llama, max_running=1, kv_tokens=64, kv_dtype="float8_e4m3fn", attention_backend=backend)
 
 
 def test_loading_a_model_on_the_cpu_does_not_import_flashinfer(tiny_llama: Path, tmp_path: Path) -> None:
@@ -109,7 +109,8 @@ def test_loading_a_model_on_the_cpu_does_not_import_flashinfer(tiny_llama: Path,
     code = (
         "import sys\n"
         "from sapwood.runtime.loading import load_executor\n"
-        f"load_executor({str(tiny_llama)!r}, max_running=1, kv_tokens=64, device='auto', attention_backend='torch')\n"
+        "from sapwood.runtime.options import ExecutorOptions\n"
+        f"load_executor({str(tiny_llama)!r}, ExecutorOptions(kv_tokens=64, attention_backend='torch'))\n"
         "assert 'flashinfer' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"], check=True)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sapwood.runtime.errors import ModelError, UnsupportedModel
-from sapwood.runtime.loading import load_executor
+from tests.runtime.executors import executor_of
 
 TOLERANCE = 1e-4
 Drive = Callable[..., Any]
@@ -196,13 +196,13 @@ def test_other_dtypes_compute_nearly_the_same(
 
 def test_unknown_options_are_refused_by_name(tiny_llama: Path) -> None:
     with pytest.raises(UnsupportedModel, match="dtype 'int8' is not supported; there are auto, float32"):
-        load_executor(tiny_llama, max_running=1, kv_tokens=64, dtype="int8")
+        executor_of(tiny_llama, max_running=1, kv_tokens=64, dtype="int8")
     with pytest.raises(UnsupportedModel, match="kv_dtype 'fp8'"):
-        load_executor(tiny_llama, max_running=1, kv_tokens=64, kv_dtype="fp8")
+        executor_of(tiny_llama, max_running=1, kv_tokens=64, kv_dtype="fp8")
     with pytest.raises(UnsupportedModel, match="no attention backend 'magic' here; there are auto, cpu, torch"):
-        load_executor(tiny_llama, max_running=1, kv_tokens=64, attention_backend="magic")
+        executor_of(tiny_llama, max_running=1, kv_tokens=64, attention_backend="magic")
     with pytest.raises(ModelError, match="KV pool would hold 1 tokens"):
-        load_executor(tiny_llama, max_running=1, kv_tokens=1)
+        executor_of(tiny_llama, max_running=1, kv_tokens=1)
 
 
 @pytest.mark.parametrize(
@@ -211,5 +211,5 @@ def test_unknown_options_are_refused_by_name(tiny_llama: Path) -> None:
 def test_the_context_is_the_least_of_wanted_model_and_pool(
     tiny_llama: Path, max_context: int, kv_tokens: int, expected: int
 ) -> None:
-    executor = load_executor(tiny_llama, max_running=1, max_context=max_context, kv_tokens=kv_tokens)
+    executor = executor_of(tiny_llama, max_running=1, max_context=max_context, kv_tokens=kv_tokens)
     assert executor.max_context == expected

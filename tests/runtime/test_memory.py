@@ -20,9 +20,11 @@ import resource, sys
 import numpy as np, torch
 import sapwood.managers.worker.process
 from sapwood.runtime.loading import load_executor
+from sapwood.runtime.options import ExecutorOptions
 from sapwood.runtime.runner import ModelStep
 
-executor = load_executor(sys.argv[1], max_running=64, kv_tokens=int(sys.argv[2]))
+options = ExecutorOptions(device="cpu", kv_tokens=int(sys.argv[2]))
+executor = load_executor(sys.argv[1], options)
 runner, pool = executor.runner, executor.pool
 chunk, context = 256, 4096
 slots = np.arange(context, dtype=np.int32)

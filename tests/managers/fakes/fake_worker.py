@@ -14,14 +14,14 @@ from sapwood.runtime.errors import ModelError
 def serve(child: Child) -> None:
     behaviour = os.environ.get("FAKE_WORKER", "")
     inbox: Inbox = Inbox(child.link, "worker", ToWorker)
-    config = child.configuration(inbox, ConfigureWorker)
+    options = child.configuration(inbox, ConfigureWorker).options
     if behaviour == "refuses":
         raise ModelError("the weights are made of wood")
     if behaviour == "crashes":
         raise KeyError("surprise")
     if behaviour == "vanishes":
         os._exit(3)
-    model = ModelInfo("fake", 1, 1, 300, 64, config.kv_tokens or 4096, 1, "none", "float32", "float32", 1)
+    model = ModelInfo("fake", 1, 1, 300, 64, options.kv_tokens or 4096, 1, "none", "float32", "float32", 1)
     child.ready({"load": 0.0}, model)
     if behaviour == "is deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sapwood.managers.front import front
-from sapwood.managers.front.config import EngineConfig
 from sapwood.managers.front.front import Front
+from sapwood.managers.wire.options import EngineConfig
 from sapwood.runtime import devices
 from sapwood.runtime.errors import UnsupportedModel
 

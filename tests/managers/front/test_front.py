@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 import tokenizers
 
-from sapwood.managers.front.config import EngineConfig
 from sapwood.managers.front.front import Front
 from sapwood.managers.front.results import Completion, Score, collect
 from sapwood.managers.wire.errors import EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
+from sapwood.managers.wire.options import EngineConfig
 from sapwood.managers.wire.requests import Submit
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

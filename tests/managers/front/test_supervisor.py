@@ -23,12 +23,12 @@ import pytest
 import zmq
 
 from sapwood.managers.front import supervisor
-from sapwood.managers.front.config import EngineConfig
 from sapwood.managers.front.front import Front
 from sapwood.managers.front.results import collect
 from sapwood.managers.front.supervisor import CHILDREN, Supervisor
 from sapwood.managers.wire import sockets as wire
 from sapwood.managers.wire.errors import ConfigError, EngineDead, RequestAborted
+from sapwood.managers.wire.options import EngineConfig
 from sapwood.managers.wire.requests import Submit
 from sapwood.managers.wire.sockets import Link
 from sapwood.runtime.errors import ModelError
@@ -195,7 +195,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(fakes: Any, tiny_model: 
 PARENT = """
 import asyncio, sys
 sys.path[:0] = [{fakes!r}]
-from sapwood.managers.front.config import EngineConfig
+from sapwood.managers.wire.options import EngineConfig
 from sapwood.managers.front.front import Front
 from sapwood.managers.front.supervisor import Supervisor
 Supervisor._command = staticmethod(lambda role: [sys.executable, *(
@@ -399,7 +399,9 @@ def test_a_child_started_by_hand_says_what_to_do() -> None:
     assert "sapwood serve" in done.stderr
 
 
-@pytest.mark.parametrize("module", ["tokenizer", "scheduler.__main__", "front", "engine", "supervisor"])
+@pytest.mark.parametrize(
+    "module", ["tokenizer.process", "scheduler.process", "front.front", "front.engine", "front.supervisor"]
+)
 def test_only_the_worker_needs_torch(module: str) -> None:
     code = f"import sys, sapwood.managers.{module}; print([n for n in ('torch', 'transformers') if n in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

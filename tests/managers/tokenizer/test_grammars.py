@@ -21,6 +21,7 @@ from sapwood.managers.tokenizer.grammars import pool as grammar_pool
 from sapwood.managers.tokenizer.grammars.service import GrammarService
 from sapwood.managers.wire.answers import Effort, Finish, Rejected, TextChunk, TokenBatch, TokenChunk
 from sapwood.managers.wire.lifecycle import Limits, Shutdown
+from sapwood.managers.wire.options import EngineConfig
 from sapwood.managers.wire.requests import Abort, StopMatched, Submit, TokenizedRequest
 from sapwood.runtime.records import unpack_ids
 
@@ -68,7 +69,7 @@ async def rig(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     front, scheduler = Sent(), Sent()
     monkeypatch.setattr(tokenizer, "Outbox", lambda link, role: scheduler)
     child: Any = SimpleNamespace(front=front, link=None, log=logging.getLogger("test"))
-    rig = Rig(tokenizer.TokenizerProcess(child, tiny_model), front, scheduler)
+    rig = Rig(tokenizer.TokenizerProcess(child, tiny_model, EngineConfig()), front, scheduler)
     yield rig
     rig.send(Shutdown())
     await asyncio.wait_for(rig.running, 10)

@@ -24,6 +24,7 @@ from sapwood.managers.wire.answers import Finish, Rejected, TextChunk, TokenBatc
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.inboxes import ToFront, ToScheduler
 from sapwood.managers.wire.lifecycle import ConfigureTokenizer, Hello, Limits, Ready, Shutdown
+from sapwood.managers.wire.options import EngineConfig
 from sapwood.managers.wire.questions import RenderCall, Rendered
 from sapwood.managers.wire.requests import Abort, Chat, StopMatched, Submit, TokenizedRequest
 from sapwood.managers.wire.sockets import ENVIRONMENT, Inbox, Link, Outbox
@@ -49,7 +50,7 @@ class Rig:
         )
         assert isinstance(self.front.receive(WAIT), Hello)
         self.tokenizer = Outbox(self.link, "tokenizer")
-        self.tokenizer.send(ConfigureTokenizer(str(model), "warning"))
+        self.tokenizer.send(ConfigureTokenizer(str(model), EngineConfig(log_level="warning")))
         assert isinstance(self.front.receive(WAIT), Ready)
         self.tokenizer.send(Limits(MAX_CONTEXT))
 
@@ -453,7 +454,7 @@ async def test_a_failure_inside_hurts_only_its_request(
     to_front, to_scheduler = Sent(), Sent()
     monkeypatch.setattr(tokenizer, "Outbox", lambda link, role: to_scheduler)
     child: Any = SimpleNamespace(front=to_front, link=None, log=logging.getLogger("test"))
-    process = tokenizer.TokenizerProcess(child, tiny_model)
+    process = tokenizer.TokenizerProcess(child, tiny_model, EngineConfig())
     encode, take = PromptEncoder.encode, SampleOutput.take
 
     def fragile_encode(self: PromptEncoder, submit: Submit, max_context: int) -> Any:

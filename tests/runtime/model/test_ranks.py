@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from sapwood.runtime.errors import RankLost, UnsupportedModel
-from sapwood.runtime.loading import load_executor
 from sapwood.runtime.model.families.family import TensorSpec
 from sapwood.runtime.model.families.registry import family_of
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.model.shard import cut
 from sapwood.runtime.ranks import Ranks
+from tests.runtime.executors import executor_of
 
 TOLERANCE = 1e-4
 Drive = Callable[..., Any]
@@ -215,11 +215,11 @@ def test_the_pool_is_as_large_as_all_can_hold(
     path = saved("llama")
     monkeypatch.setattr("sapwood.runtime.kv_pool.available_memory", lambda: 10_000_000)
     options: dict[str, Any] = {"max_running": 1, "kv_memory_fraction": 0.5, "attention_backend": "torch"}
-    alone = load_executor(path, **options)
-    executors = in_ranks(2, lambda ranks: load_executor(path, ranks=ranks, **options))
+    alone = executor_of(path, **options)
+    executors = in_ranks(2, lambda ranks: executor_of(path, ranks=ranks, **options))
     assert [each.pool.slots for each in executors] == [alone.pool.slots] * 2
     assert sum(each.pool.nbytes for each in executors) == alone.pool.nbytes
-    least = in_ranks(2, lambda ranks: load_executor(path, ranks=ranks, **options, kv_tokens=100 + ranks.rank))
+    least = in_ranks(2, lambda ranks: executor_of(path, ranks=ranks, **options, kv_tokens=100 + ranks.rank))
     assert [each.pool.slots for each in least] == [100, 100]
 
 
@@ -232,9 +232,9 @@ def test_the_kernels_share_no_model_and_say_so(saved: Callable[[str], Path]) -> 
     options: dict[str, Any] = {"max_running": 1, "kv_tokens": 64}
     sentence = "the kernels do not divide a model, and tp is 2"
     with pytest.raises(UnsupportedModel, match=f"the cpu backend cannot be used: {sentence}"):
-        load_executor(path, ranks=Two(), attention_backend="cpu", **options)
+        executor_of(path, ranks=Two(), attention_backend="cpu", **options)
     with pytest.raises(UnsupportedModel, match=f"quantize needs the cpu backend, which is not used: {sentence}"):
-        load_executor(path, ranks=Two(), quantize="q8_0", **options)
-    executor = load_executor(path, ranks=Two(), **options)
+        executor_of(path, ranks=Two(), quantize="q8_0", **options)
+    executor = executor_of(path, ranks=Two(), **options)
     assert (executor.note, executor.runner.backend) == (sentence, "torch")
-    assert not load_executor(path, attention_backend="torch", **options).note
+    assert not executor_of(path, attention_backend="torch", **options).note

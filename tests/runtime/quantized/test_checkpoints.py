@@ -14,11 +14,11 @@ import torch
 from packers import FORMATS, Tensors, gptq, write
 
 from sapwood.runtime.errors import ModelError, UnsupportedModel
-from sapwood.runtime.loading import load_executor
 from sapwood.runtime.model.linear import Matrix
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.weights.checkpoint import open_checkpoint
 from sapwood.runtime.weights.quantized_checkpoint import PIECE_ELEMENTS, QuantizedCheckpoint
+from tests.runtime.executors import executor_of
 
 Saved = Callable[..., tuple[Path, Any]]
 IDS = np.random.default_rng(3).integers(0, 96, 150).tolist()
@@ -84,7 +84,7 @@ def test_the_log_says_once_what_the_weights_take(saved: Saved) -> None:
     path, _ = saved("awq")
     for backend in ("cpu", "torch"):
         said: list[str] = []
-        load_executor(path, max_running=1, kv_tokens=64, attention_backend=backend, progress=said.append)
+        executor_of(path, max_running=1, kv_tokens=64, attention_backend=backend, progress=said.append)
         assert len(said) == 1
         assert "weights quantized by awq (4 bits, groups of 32) are dequantized to float32: 0.00 GiB" in said[0]
 
@@ -94,9 +94,9 @@ def test_they_may_be_quantized_again_for_the_kernels(saved: Saved, name: str) ->
     path, _ = saved(name)
     said: list[str] = []
     options: dict[str, Any] = {"max_running": 1, "kv_tokens": 64}
-    again = load_executor(path, quantize="q8_0", progress=said.append, **options)
+    again = executor_of(path, quantize="q8_0", progress=said.append, **options)
     assert "Q8_0" in again.runner.dtype
-    assert again.runner.weight_bytes < 0.5 * load_executor(path, **options).runner.weight_bytes
+    assert again.runner.weight_bytes < 0.5 * executor_of(path, **options).runner.weight_bytes
     assert said[0].endswith("then quantized to q8_0")
 
 
@@ -243,4 +243,4 @@ def test_an_unknown_method_is_refused_before_the_weights_are_opened(tmp_path: Pa
     config["quantization_config"]["quant_method"] = "hqq"
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UnsupportedModel, match=r"quantized by 'hqq' are not supported; those by gptq, awq, fp8, comp"):
-        load_executor(tmp_path, max_running=1)
+        executor_of(tmp_path, max_running=1)

@@ -37,6 +37,7 @@ from sapwood.runtime.model.quantized_linear import (
     weight_kernels,
     why_not,
 )
+from sapwood.runtime.options import ExecutorOptions
 from sapwood.runtime.ranks import ALONE, Ranks
 from sapwood.runtime.runner import ModelStep, TorchRunner
 from sapwood.runtime.weights.quantization import read_scheme
@@ -351,9 +352,9 @@ def test_a_gpu_that_cannot_is_refused_before_weights_are_read(
         backends.load_runner(
             saved("awq")[0],
             lambda _: pytest.fail("a pool was made"),
+            ExecutorOptions(attention_backend="torch"),
             dtype=dtype,
             device=torch.device("cuda", 0),
-            backend="torch",
         )
 
 

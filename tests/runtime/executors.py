@@ -1,0 +1,19 @@
+"""Executors on the CPU, by the keyword arguments of their options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sapwood.runtime.executor import Executor
+from sapwood.runtime.loading import load_executor
+from sapwood.runtime.options import ExecutorOptions
+from sapwood.runtime.ranks import ALONE, Ranks
+
+
+def executor_of(
+    path: Path, *, ranks: Ranks = ALONE, progress: Callable[[str], None] = lambda _: None, **options: Any
+) -> Executor:
+    """The model at `path` as these options want it."""
+    return load_executor(path, ExecutorOptions(**{"device": "cpu"} | options), ranks=ranks, progress=progress)
