@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import numpy as np
 
+Rank = int | tuple[int, ...]
+
 
 class Node:
     """One edge of the tree and what hangs below it.
 
     tokens, slots: int32 [n], equally long, n >= 1 (0 in a root): the edge's token ids and where each one's K/V lives.
     end: tokens from the root to the end of this edge. It never changes, also when the edge is split above.
-    locks: leases that end at or below this node. stamp: when the node was last used (the tree's clock).
+    locks: leases that end at or below this node. stamp: when the node was last used (the tree's clock). rank: what the
+    eviction policy makes of its uses. confirmed: a model's finite output was computed from all slots down to here, so
+    these are finite too; a confirmed node's parent is confirmed.
     children: by the first token of their edge. queued: whether the eviction queue has an entry for the node.
     """
 
-    __slots__ = ("children", "end", "locks", "parent", "queued", "slots", "stamp", "tokens")
+    __slots__ = (
+        "children",
+        "confirmed",
+        "end",
+        "locks",
+        "parent",
+        "queued",
+        "rank",
+        "slots",
+        "stamp",
+        "tokens",
+    )
 
     def __init__(self, parent: Node | None, tokens: np.ndarray, slots: np.ndarray, end: int, stamp: int) -> None:
         self.parent = parent
@@ -22,7 +37,9 @@ class Node:
         self.slots = slots
         self.end = end
         self.stamp = stamp
+        self.rank: Rank = stamp
         self.locks = 0
+        self.confirmed = False
         self.queued = False
         self.children: dict[int, Node] = {}
 
@@ -41,3 +58,4 @@ class Root(Node):
         empty = np.empty(0, dtype=np.int32)
         super().__init__(None, empty, empty, 0, 0)
         self.namespace = namespace
+        self.confirmed = True

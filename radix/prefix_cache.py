@@ -10,67 +10,46 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .audit import audit_books
 from .errors import BooksError
-from .node import Node
+from .eviction import EvictionPolicy
+from .lease import Lease
+from .node import Node, Root
 from .slots import SlotPool
+from .tier import SlotCopy, Tier
 from .tree import RadixTree
 
 _SPARE = 16  # room for the first few decoded tokens before a lease's buffer has to grow
 _NOTHING = np.empty(0, dtype=np.int32)
 
 
-class Lease:
-    """What one running request holds: a locked path in the tree, and private slots behind it.
-
-    length: positions that have a slot. shared: how many of them, from position 0 on, are the tree's (pinned by this
-    lease's lock); the rest are private. `node` and `buffer` are the cache's own; only `slots` is for others.
-    """
-
-    __slots__ = ("buffer", "closed", "length", "namespace", "node", "shared")
-
-    def __init__(self, namespace: str, capacity: int) -> None:
-        self.namespace = namespace
-        self.length = 0
-        self.shared = 0
-        self.closed = False
-        self.node: Node | None = None  # the locked node, where shared ends; None where nothing is shared at all
-        self.buffer = np.empty(capacity, dtype=np.int32)
-
-    @property
-    def slots(self) -> np.ndarray:
-        """int32 [length]: the slot of each position. A view for reading; take it anew after every call on the lease."""
-        return self.buffer[: self.length]
-
-    @property
-    def private(self) -> int:
-        """How many slots only this lease holds."""
-        return self.length - self.shared
-
-    def reserve(self, length: int) -> None:
-        """Make room for `length` positions; doubling, so that appending stays O(1)."""
-        if length > len(self.buffer):
-            wider = np.empty(max(length, 2 * len(self.buffer)), dtype=np.int32)
-            wider[: self.length] = self.buffer[: self.length]
-            self.buffer = wider
-
-
 class PrefixCache:
     """Leases on a pool of `total_slots` slots, with the prefixes that are worth keeping in a radix tree.
 
     enabled False: nothing is ever shared; leases have private slots only. poison True (test mode): freed slots are
-    remembered for `take_released`. Token arrays are int32 [n] and may be read-only; nothing keeps a reference to them.
+    remembered for `take_released`. policy: what is evicted first; None: the least recently used. tier: where evicted
+    prefixes go on being held. Token arrays are int32 [n] and may be read-only; nothing keeps a reference to them.
     evicted_tokens counts the slots that were evicted to make room (not those that `flush` dropped).
     """
 
-    def __init__(self, total_slots: int, enabled: bool = True, poison: bool = False) -> None:
+    def __init__(
+        self,
+        total_slots: int,
+        enabled: bool = True,
+        poison: bool = False,
+        policy: EvictionPolicy | None = None,
+        tier: Tier | None = None,
+    ) -> None:
         self.pool = SlotPool(total_slots)
-        self.tree = RadixTree()
+        self.tree = RadixTree(policy)
+        self.tier = tier
         self.enabled = enabled
         self.poison = poison
         self.private = 0
         self.evicted_tokens = 0
         self.leases: set[Lease] = set()
         self._released: list[np.ndarray] = []
+        self._copies: list[SlotCopy] = []
 
     # --- the books ----------------------------------------------------------------------------------------------
 
@@ -110,6 +89,22 @@ class PrefixCache:
         """How many leading tokens `open` would match, at most `limit`. No side effects."""
         _check_prompt(tokens, limit)
         return self.tree.peek(namespace, tokens, limit)
+
+    def survey(self, namespace: str, tokens: np.ndarray, limit: int) -> tuple[int, int]:
+        """As `peek`, and how many of those tokens are evictable until a lease on them is opened. No side effects."""
+        _check_prompt(tokens, limit)
+        return self.tree.survey(namespace, tokens, limit)
+
+    def releasable(self, leases: Sequence[Lease]) -> int:
+        """How many more slots would be available if these leases were closed. No side effects."""
+        held: dict[Node, int] = {}
+        for lease in leases:
+            node = lease.node
+            while node is not None:
+                held[node] = held.get(node, 0) + 1
+                node = node.parent
+        shared = sum(len(node.slots) for node, locks in held.items() if locks == node.locks)
+        return shared + sum(lease.private for lease in leases)
 
     def continuation(self, namespace: str, tokens: np.ndarray, count: int) -> np.ndarray:
         """What others had behind `tokens`: up to `count` ids, int32; empty unless the tree holds all of `tokens`.
@@ -246,16 +241,97 @@ class PrefixCache:
             lease.node = None
 
     def flush(self) -> int:
-        """Drop everything that nobody has locked; returns the number of slots freed."""
-        return self._drop(self.tree.evictable)
+        """Drop everything that nobody has locked, and all that the tier holds; returns the number of slots freed."""
+        if self.tier is not None:
+            self.tier.flush()
+        return self._drop(self.tree.evict(self.tree.evictable))
 
     def take_released(self) -> np.ndarray:
-        """Test mode: the slots released since the last call, each once, int32 [n]. Empty without `poison`."""
+        """Test mode: the slots released since the last call, each once, int32 [n]; empty without `poison`. Those that
+        are copied in since then are not among them, so it comes before `take_copies`."""
         if not self._released:
             return _NOTHING
         released = np.unique(np.concatenate(self._released))
         self._released.clear()
-        return released
+        filled = [copy.slots for copy in self._copies if not copy.out]
+        return np.setdiff1d(released, np.concatenate(filled)) if filled else released
+
+    # --- what is finite -----------------------------------------------------------------------------------------
+
+    def confirm(self, lease: Lease) -> None:
+        """Note that what the lease shares is finite: something finite was computed from all of it."""
+        if lease.node is not None:
+            self.tree.confirm(lease.node)
+
+    def confirmed(self, namespace: str, tokens: np.ndarray) -> int:
+        """How many leading tokens are held and confirmed."""
+        top = self.tree.unconfirmed(namespace, tokens)
+        return self.tree.peek(namespace, tokens, len(tokens)) if top is None else top.start
+
+    def on_unconfirmed(self, namespace: str, tokens: np.ndarray) -> list[Lease]:
+        """The leases that hold anything of what `drop_unconfirmed` drops; close them first."""
+        top = self.tree.unconfirmed(namespace, tokens)
+        return [] if top is None else [lease for lease in self.leases if _stands_on(lease, top)]
+
+    def drop_unconfirmed(self, namespace: str, tokens: np.ndarray) -> None:
+        """Drop what is held of `tokens` from the first position on that is not confirmed, and all that is behind it."""
+        top = self.tree.unconfirmed(namespace, tokens)
+        if top is not None:
+            self._drop(self.tree.cut(top))
+
+    # --- the tier below -----------------------------------------------------------------------------------------
+
+    def below(self, namespace: str, tokens: np.ndarray, limit: int) -> int:
+        """How many leading tokens, at most `limit`, the tier holds; they are not in slots. No side effects."""
+        return self.tier.held(namespace, tokens, limit) if self.tier is not None else 0
+
+    def load(self, namespace: str, tokens: np.ndarray, limit: int) -> str | None:
+        """See to it that `restore` finds what is `below`; the key to wait for, None where nothing has to be loaded."""
+        return self.tier.load(namespace, tokens, limit) if self.tier is not None else None
+
+    def restore(self, lease: Lease, tokens: np.ndarray, limit: int) -> int:
+        """Bring back from the tier what it holds behind the lease's end, up to position `limit`: the lease grows by
+        it, shared, and copies are due. Returns how many positions were gained. No private slots are allowed."""
+        _check_open(lease)
+        if lease.private:
+            raise BooksError(f"a lease with {lease.private} private slots cannot take from the tier")
+        start, above = lease.length, lease.node
+        count = min(self.below(lease.namespace, tokens, limit) - start, self.available)
+        if self.tier is None or above is None or count <= 0:
+            return 0
+        slots = self.grow(lease, count)  # which may evict, and so change what the tier holds
+        assert slots is not None
+        places = self.tier.places(lease.namespace, tokens, start, start + count)
+        self.shrink(lease, start + len(places))
+        if len(places):
+            self._copies.append(SlotCopy(slots[: len(places)].copy(), places, out=False))
+            self.publish(lease, tokens[: lease.length])
+            if above.confirmed:
+                self.confirm(lease)  # only what is confirmed goes out
+        return len(places)
+
+    def take_copies(self) -> list[SlotCopy]:
+        """The copies that have become due since the last call, in their order."""
+        copies, self._copies = self._copies, []
+        return copies
+
+    def _store(self, node: Node) -> None:
+        """Let the tier have the path down to a node that is about to go."""
+        assert self.tier is not None
+        if not node.confirmed:
+            return
+        path: list[Node] = []
+        step: Node | None = node
+        while step is not None:
+            path.append(step)
+            step = step.parent
+        root = path[-1]
+        assert isinstance(root, Root)
+        tokens = np.concatenate([step.tokens for step in reversed(path)])
+        start, places = self.tier.store(root.namespace, tokens)
+        if len(places):
+            slots = np.concatenate([step.slots for step in reversed(path)])
+            self._copies.append(SlotCopy(slots[start : start + len(places)], places, out=True))
 
     # --- pieces -------------------------------------------------------------------------------------------------
 
@@ -274,11 +350,11 @@ class PrefixCache:
         """Evict until `n` slots are free; False, and nothing has changed, where that cannot be."""
         if n > self.available:
             return False
-        self.evicted_tokens += self._drop(n - self.pool.free)
+        leaving = self._store if self.tier is not None else None
+        self.evicted_tokens += self._drop(self.tree.evict(n - self.pool.free, leaving))
         return True
 
-    def _drop(self, count: int) -> int:
-        dropped = self.tree.evict(count)
+    def _drop(self, dropped: list[np.ndarray]) -> int:
         if not dropped:
             return 0
         slots = dropped[0] if len(dropped) == 1 else np.concatenate(dropped)
@@ -290,62 +366,11 @@ class PrefixCache:
         if self.poison and len(slots):
             self._released.append(slots)
 
-    # --- proving ------------------------------------------------------------------------------------------------
-
     def audit(self) -> None:
         """Walk everything and raise BooksError, saying what was found, unless the books are right."""
-        self.pool.audit()
-        self.tree.audit()
-        held = dict.fromkeys(self.tree.nodes(), 0)
-        states = [self.pool.free_slots(), *(node.slots for node in held)]
-        private = 0
-        for lease in self.leases:
-            self._audit_lease(lease)
-            states.append(lease.buffer[lease.shared : lease.length])
-            private += lease.private
-            if lease.node is not None:
-                if lease.node not in held:
-                    raise BooksError("an open lease's node is no longer in the tree")
-                held[lease.node] += 1
-        if private != self.private:
-            raise BooksError(f"{self.private} slots are counted as private, but the open leases have {private}")
-        for node, own in held.items():
-            below = sum(child.locks for child in node.children.values())
-            if node.locks != own + below:
-                raise BooksError(f"a node has {node.locks} locks, but {own} leases end there and {below} below it")
-        self._audit_slots(np.concatenate(states))
-        if self.free + self.private + self.pinned + self.evictable != self.total:
-            raise BooksError(
-                f"{self.free} free + {self.private} private + {self.pinned} pinned + {self.evictable} evictable slots "
-                f"are not {self.total}"
-            )
-
-    def _audit_slots(self, slots: np.ndarray) -> None:
-        """Raise unless `slots`, from everywhere that may hold one, name every slot exactly once."""
-        if len(slots) and (slots.min() < 0 or slots.max() >= self.total):
-            raise BooksError(f"a slot outside 0..{self.total - 1} is in the books")
-        count = np.bincount(slots, minlength=self.total)
-        if (count > 1).any():
-            raise BooksError(f"slots in more than one state, or in one twice: {np.flatnonzero(count > 1).tolist()}")
-        if (count == 0).any():
-            raise BooksError(f"slots in no state at all (lost): {np.flatnonzero(count == 0).tolist()}")
-
-    def _audit_lease(self, lease: Lease) -> None:
-        if lease.closed:
-            raise BooksError("a closed lease is listed as open")
-        if not 0 <= lease.shared <= lease.length <= len(lease.buffer):
-            raise BooksError(f"a lease shares {lease.shared} of {lease.length} slots in room for {len(lease.buffer)}")
-        node = lease.node
-        if (node is None) == self.enabled:
-            raise BooksError("an open lease has no node in the tree, or has one while the cache is off")
-        if (node.end if node is not None else 0) != lease.shared:
-            raise BooksError(f"a lease shares {lease.shared} positions, but its node ends elsewhere")
-        while node is not None:
-            if not np.array_equal(lease.buffer[node.start : node.end], node.slots):
-                raise BooksError(f"a lease's view of positions {node.start}..{node.end - 1} is not what the tree holds")
-            if node.parent is None and self.tree.roots.get(lease.namespace) is not node:
-                raise BooksError(f"a lease of namespace {lease.namespace!r} is in the tree of another")
-            node = node.parent
+        audit_books(self.pool, self.tree, self.leases, private=self.private, enabled=self.enabled)
+        if self.tier is not None:
+            self.tier.audit()
 
 
 def _check_open(lease: Lease) -> None:
@@ -362,3 +387,10 @@ def _check_prompt(tokens: np.ndarray, limit: int) -> None:
     _check_tokens(tokens)
     if limit < 0:
         raise ValueError(f"a match cannot be limited to {limit} tokens")
+
+
+def _stands_on(lease: Lease, node: Node) -> bool:
+    step = lease.node
+    while step is not None and step is not node:
+        step = step.parent
+    return step is not None

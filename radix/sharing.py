@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .lease import Lease
 from .node import Node
-from .prefix_cache import Lease
 
 MIN_SHARED = 64  # tokens: a shorter run is read as fast for each lease by itself
 

@@ -5,12 +5,12 @@ It knows which slots its nodes carry, but never allocates or frees one: that is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from .errors import BooksError
-from .eviction import EvictionQueue
+from .eviction import EvictionPolicy, EvictionQueue, LeastRecentlyUsed
 from .node import Node, Root
 
 
@@ -22,9 +22,10 @@ class RadixTree:
     older than a descendant.
     """
 
-    __slots__ = ("_clock", "evictable", "pinned", "queue", "roots", "version")
+    __slots__ = ("_clock", "_policy", "evictable", "pinned", "queue", "roots", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, policy: EvictionPolicy | None = None) -> None:
+        self._policy = policy or LeastRecentlyUsed()
         self.roots: dict[str, Root] = {}
         self.queue = EvictionQueue()
         self.pinned = 0
@@ -41,6 +42,32 @@ class RadixTree:
             return 0
         node, inside = _descend(root, tokens, min(limit, len(tokens)))
         return node.end + inside
+
+    def survey(self, namespace: str, tokens: np.ndarray, limit: int) -> tuple[int, int]:
+        """As `peek`, and how many of those tokens nobody has locked. Changes nothing."""
+        root = self.roots.get(namespace)
+        if root is None:
+            return 0, 0
+        node, inside = _descend(root, tokens, min(limit, len(tokens)))
+        unlocked = inside if inside and not _child_at(node, tokens).locks else 0
+        step: Node | None = node
+        while step is not None and not step.locks:
+            unlocked += len(step.tokens)
+            step = step.parent
+        return node.end + inside, unlocked
+
+    def unconfirmed(self, namespace: str, tokens: np.ndarray) -> Node | None:
+        """The topmost node on the path of `tokens` (int32 [n]) that is not confirmed; None where all of them are."""
+        node: Node | None = self.roots.get(namespace)
+        if node is None:
+            return None
+        reached, inside = _descend(node, tokens, len(tokens))
+        found = _child_at(reached, tokens) if inside else reached
+        if found.confirmed:
+            return None
+        while not (above := _parent(found)).confirmed:
+            found = above
+        return found
 
     def continuation(self, namespace: str, tokens: np.ndarray, count: int) -> np.ndarray:
         """Up to `count` ids that the tree holds behind `tokens` (int32 [n]); int32, empty unless it holds them all.
@@ -97,6 +124,7 @@ class RadixTree:
             # Copies: the tree must neither alias its callers' buffers nor keep them alive.
             leaf = Node(node, tokens[held:].copy(), slots[held : len(tokens)].copy(), len(tokens), self._clock)
             node.children[tokens.item(held)] = leaf
+            leaf.rank = self._policy.rank(leaf, is_new=True)
             self.evictable += len(tokens) - held
             self.version += 1
             self.queue.offer(leaf)
@@ -109,7 +137,14 @@ class RadixTree:
         step: Node | None = node
         while step is not None:
             step.stamp = stamp
+            step.rank = self._policy.rank(step, is_new=False)
             step = step.parent
+
+    def confirm(self, node: Node) -> None:
+        """Note that what the path down to `node` holds is finite."""
+        while not node.confirmed:
+            node.confirmed = True
+            node = _parent(node)
 
     def lock(self, node: Node, above: Node | None = None) -> None:
         """Lock the path down to `node` against eviction, once more; from below `above` on, where that is locked."""
@@ -136,13 +171,16 @@ class RadixTree:
             step = step.parent
         self._retire(node)
 
-    def evict(self, count: int) -> list[np.ndarray]:
-        """Drop unlocked leaves, least recently used first, until `count` slots or all there are have come free.
+    def evict(self, count: int, leaving: Callable[[Node], None] | None = None) -> list[np.ndarray]:
+        """Drop unlocked leaves, in the order of the policy, until `count` slots or all there are have come free.
 
-        Returns the dropped nodes' slots. Leaves go whole, so there may be more than `count`.
+        Returns the dropped nodes' slots. Leaves go whole, so there may be more than `count`. leaving: is shown each
+        node just before it goes.
         """
         dropped: list[np.ndarray] = []
         while count > 0 and (leaf := self.queue.take()) is not None:
+            if leaving is not None:
+                leaving(leaf)
             dropped.append(leaf.slots)
             count -= len(leaf.slots)
             self.evictable -= len(leaf.slots)
@@ -153,6 +191,19 @@ class RadixTree:
         if dropped:
             self.version += 1
         return dropped
+
+    def cut(self, top: Node) -> list[np.ndarray]:
+        """Take out `top` and all below it, none of which is locked; returns their slots."""
+        if top.locks:
+            raise BooksError(f"a node with {top.locks} locks was to be cut out of the tree")
+        parent, gone = _parent(top), list(_below(top))
+        self.queue.drop(set(gone))
+        del parent.children[top.tokens.item(0)]
+        top.parent = None
+        self.evictable -= sum(len(node.slots) for node in gone)
+        self.version += 1
+        self._retire(parent)
+        return [node.slots for node in gone]
 
     def _retire(self, node: Node) -> None:
         """What follows when `node` has perhaps become an unlocked leaf: it may be evicted, or is an empty namespace."""
@@ -171,7 +222,9 @@ class RadixTree:
         """
         parent = _parent(node)
         upper = Node(parent, node.tokens[:length].copy(), node.slots[:length].copy(), node.start + length, node.stamp)
+        upper.rank = node.rank
         upper.locks = node.locks
+        upper.confirmed = node.confirmed
         parent.children[upper.tokens.item(0)] = upper
         node.parent = upper
         node.tokens = node.tokens[length:].copy()
@@ -183,11 +236,7 @@ class RadixTree:
 
     def nodes(self) -> Iterator[Node]:
         """All nodes, roots included, parents before their children."""
-        stack: list[Node] = list(self.roots.values())
-        while stack:
-            node = stack.pop()
-            stack.extend(node.children.values())
-            yield node
+        return _below(*self.roots.values())
 
     def audit(self) -> None:
         """Walk everything and raise BooksError, with what was found, unless the books are right."""
@@ -212,6 +261,15 @@ class RadixTree:
                 f"but holds {pinned} and {evictable}"
             )
         self.queue.audit(inner)
+
+
+def _below(*tops: Node) -> Iterator[Node]:
+    """These nodes and all below them, parents before their children."""
+    stack = list(tops)
+    while stack:
+        node = stack.pop()
+        stack.extend(node.children.values())
+        yield node
 
 
 def _descend(node: Node, tokens: np.ndarray, limit: int) -> tuple[Node, int]:
@@ -274,5 +332,7 @@ def _audit_node(node: Node, clock: int) -> None:
             raise BooksError(f"a child is filed under token {key}, but its edge begins with {child.tokens.item(0)}")
         if child.end != node.end + len(child.tokens):
             raise BooksError(f"a node ends at {child.end} instead of {node.end + len(child.tokens)}")
+        if child.confirmed and not node.confirmed:
+            raise BooksError("a node is confirmed, but its parent is not")
         if child.stamp > node.stamp:
             raise BooksError(f"a node (stamp {node.stamp}) is older than its child (stamp {child.stamp})")

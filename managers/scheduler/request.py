@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...radix.prefix_cache import Lease
+from ...radix.lease import Lease
 from ...runtime.records import TopLogprobs, unpack_ids
 from ..wire.answers import Effort, Finish, TokenChunk
 from ..wire.requests import TokenizedRequest

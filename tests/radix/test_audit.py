@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from sapwood.radix.errors import BooksError
+from sapwood.radix.lease import Lease
 from sapwood.radix.node import Node, Root
-from sapwood.radix.prefix_cache import Lease, PrefixCache
+from sapwood.radix.prefix_cache import PrefixCache
 
 
 def ids(*tokens: int) -> np.ndarray:

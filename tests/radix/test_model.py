@@ -9,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
+from sapwood.radix.lease import Lease
 from sapwood.radix.node import Node, Root
-from sapwood.radix.prefix_cache import Lease, PrefixCache
+from sapwood.radix.prefix_cache import PrefixCache
 
 Prefix = tuple[str, tuple[int, ...]]
 

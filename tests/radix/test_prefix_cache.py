@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sapwood.radix.errors import BooksError
-from sapwood.radix.prefix_cache import Lease, PrefixCache
+from sapwood.radix.lease import Lease
+from sapwood.radix.prefix_cache import PrefixCache
 
 
 def ids(*tokens: int) -> np.ndarray:

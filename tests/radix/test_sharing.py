@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.radix.prefix_cache import Lease, PrefixCache
+from sapwood.radix.lease import Lease
+from sapwood.radix.prefix_cache import PrefixCache
 from sapwood.radix.sharing import MIN_SHARED, shared_runs
 
 
