@@ -11,31 +11,35 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from .kernels.sampling import NativeSampler
-from .launched import NOTHING, Launched, known
+from .launched import Launched, known
 from .ranks import ALONE, Ranks
+from .records import unpack_ids
 from .runner import ModelStep, Runner, SharedPrefix
-from .sampling.rounds import Turn, bitmasks, play
+from .sampling.rounds import RowMatcher, SamplingRounds, bitmasks, sample_rounds
 from .sampling.sampler import NOT_FINITE
 from .sampling.state import SamplingState, looks_back
 from .sampling.torch_choice import choose
 from .scoring import ScoredSpan, WantedScores, score
-from .step import RowGuide, RowOpening, ScoredRun, Step, StepOutput, unpack
+from .step import EntryResult, Failure, OpenRow, PromptLogprobs, StepPlan, StepResult
 from .transfer import Fetched
+
+NOTHING = EntryResult()
 
 
 @dataclass
 class _Row:
     """What a row needs beside its slot table. last_token: what it gained last, fed where a plan says -1.
 
-    completion: what a guided row has generated.
+    completion: what a row with a matcher has generated.
     """
 
     state: SamplingState
     wanted: WantedScores | None
-    guide: RowGuide | None
+    matcher: RowMatcher | None
     completion: list[int]
     last_token: int = 0
 
@@ -72,7 +76,7 @@ class Executor:
 
         sampler: chooses tokens; torch does where there is none. note: why a better backend is not used, for the log.
         ahead: launch steps without waiting for the device, where `starts_ahead` allows it.
-        ranks: who computes the model; each executes the same steps, and the first alone has guides and answers.
+        ranks: who computes the model; each executes the same steps, and the first alone has matchers and answers.
         """
         self.runner = runner
         self.pool = runner.pool
@@ -80,128 +84,128 @@ class Executor:
         self.ahead = ahead
         self.ranks = ranks
         self._sampler = sampler
-        self._last, self._before_last = known(NOTHING), known(NOTHING)
+        self._last = self._before_last = known(StepResult(-1, []))
         self.max_context = max_context
         self._slot_table = np.zeros((max_running, max_context), np.int32)
         self._rows: dict[int, _Row] = {}
-        self._masks = ThreadPoolExecutor(1, "masks")  # guides work beside the forward pass
+        self._masks = ThreadPoolExecutor(1, "masks")  # matchers work beside the forward pass
 
-    def step(self, step: Step, guides: Mapping[int, RowGuide] | None = None) -> StepOutput:
-        """Executes one step. A request's trouble (logits that are not finite) is answered; a wrong plan raises.
+    def step(self, plan: StepPlan, matchers: Mapping[int, RowMatcher] | None = None) -> StepResult:
+        """Executes one step. A request's trouble is answered (`step.Failure`); a wrong plan raises.
 
-        guides: of those rows that this step opens and that have one.
+        matchers: of those rows that this step opens and that have one.
         """
-        return self.launch(step, guides).output()
+        return self.launch(plan, matchers).result()
 
-    def starts_ahead(self, step: Step, guides: Mapping[int, RowGuide]) -> bool:
+    def starts_ahead(self, plan: StepPlan, matchers: Mapping[int, RowMatcher]) -> bool:
         """Whether the step can be launched before the tokens of the one before it are known to the host.
 
-        So it is where sampling does not look back: without guides, guesses, penalties, held-back stop ids, and where
+        So it is where sampling does not look back: without matchers, guesses, penalties, held-back stop ids, and where
         no log-probabilities are wanted.
         """
-        if not self.ahead or guides or any(step.speculated):
+        if not self.ahead or matchers or any(plan.speculated):
             return False
-        opened = {opening.row: opening for opening in step.opened}
-        for row_number in unpack(step.rows).tolist():
+        opened = {opening.row: opening for opening in plan.opened}
+        for row_number in unpack_ids(plan.rows).tolist():
             opening = opened.get(row_number)
             options = self._rows[row_number].state.options if opening is None else opening.sampling
             scored = (self._rows[row_number].wanted if opening is None else opening.score_start) is not None
-            guided = opening is None and self._rows[row_number].guide is not None
-            if guided or scored or looks_back(options):
+            matched = opening is None and self._rows[row_number].matcher is not None
+            if matched or scored or looks_back(options):
                 return False
         return True
 
     @torch.inference_mode()
-    def launch(self, step: Step, guides: Mapping[int, RowGuide] | None = None) -> Launched:
-        """As `step`, whose output can be asked for later where `starts_ahead`. Steps end in order all the same."""
-        ahead = self.starts_ahead(step, guides or {})
-        (self._before_last if ahead else self._last).output()
-        self._update_rows(step, guides or {})
-        entries = self._entries(step)
+    def launch(self, plan: StepPlan, matchers: Mapping[int, RowMatcher] | None = None) -> Launched:
+        """As `step`, whose result can be asked for later where `starts_ahead`. Steps end in order all the same."""
+        ahead = self.starts_ahead(plan, matchers or {})
+        (self._before_last if ahead else self._last).result()
+        self._update_rows(plan, matchers or {})
+        entries = self._entries(plan)
         if ahead and len(entries.rows):
-            launched = self._launch(step, entries, self._last)
+            launched = self._launch(plan, entries, self._last)
         else:
-            launched = known(self._run(step, entries) if len(entries.rows) else NOTHING)
+            launched = known(self._run(plan, entries) if len(entries.rows) else StepResult(plan.step, []))
         self._before_last, self._last = self._last, launched
         return launched
 
-    def _launch(self, step: Step, entries: _Entries, last: Launched) -> Launched:
+    def _launch(self, plan: StepPlan, entries: _Entries, last: Launched) -> Launched:
         """Orders the whole step on the device, where what `last` samples is fed from."""
-        token_ids = self._token_ids(step, entries, last.fed_places)
-        turns, sampled = self._turns(step, entries, token_ids)
-        hidden = self._forward(step, entries, token_ids, sampled.astype(np.int32), last.chosen)
-        if turns:
-            positions = np.array([turn.position for turn in turns])
+        token_ids = self._token_ids(plan, entries, last.fed_places)
+        rounds, sampled = self._rounds(plan, entries, token_ids)
+        hidden = self._forward(plan, entries, token_ids, sampled.astype(np.int32), last.chosen)
+        if rounds:
+            positions = np.array([each.position for each in rounds])
             logits = self.runner.logits(hidden)
             if self.ranks.leads:
-                chosen = choose(logits, [turn.state for turn in turns], positions, None)
+                chosen = choose(logits, [each.state for each in rounds], positions, None)
             else:
-                chosen = torch.empty(len(turns), dtype=torch.int64, device=logits.device)
+                chosen = torch.empty(len(rounds), dtype=torch.int64, device=logits.device)
             chosen = self.ranks.spread(chosen)
         else:
             chosen = hidden.new_empty(0, dtype=torch.int64)
         fetched = Fetched(chosen)
 
-        def finish() -> StepOutput:
-            last.output()
-            for turn, token_id in zip(turns, fetched.wait().tolist(), strict=True):
+        def finish() -> StepResult:
+            last.result()
+            for each, token_id in zip(rounds, fetched.wait().tolist(), strict=True):
                 if token_id >= 0:
-                    turn.state.append(token_id)
-                turn.take(token_id if token_id >= 0 else NOT_FINITE, None)
-            return self._output(entries, turns, [], [])
+                    each.state.append(token_id)
+                each.take(token_id if token_id >= 0 else NOT_FINITE, None)
+            return self._result(plan, entries, rounds, [], [])
 
-        places = {int(entries.rows[turn.entry]): place for place, turn in enumerate(turns)}
+        places = {int(entries.rows[each.entry]): place for place, each in enumerate(rounds)}
         return Launched(finish, fetched.is_there, chosen.clamp(min=0), places)
 
-    def _run(self, step: Step, entries: _Entries) -> StepOutput:
-        token_ids = self._token_ids(step, entries, {})
-        turns, sampled = self._turns(step, entries, token_ids)
-        guided = any(turn.guide is not None for turn in turns)
-        masks = self._masks.submit(bitmasks, turns, self.runner.config.vocab_size) if guided else None
+    def _run(self, plan: StepPlan, entries: _Entries) -> StepResult:
+        token_ids = self._token_ids(plan, entries, {})
+        rounds, sampled = self._rounds(plan, entries, token_ids)
+        matched = any(each.matcher is not None for each in rounds)
+        masks = self._masks.submit(bitmasks, rounds, self.runner.config.vocab_size) if matched else None
         spans = self._spans(entries)
         wanted = np.unique(np.concatenate([sampled, *(span.base + np.arange(len(span.targets)) for span in spans)]))
-        hidden = self._forward(step, entries, token_ids, wanted.astype(np.int32))
-        if turns:
+        hidden = self._forward(plan, entries, token_ids, wanted.astype(np.int32))
+        if rounds:
             of_sampled = hidden if len(wanted) == len(sampled) else hidden[np.searchsorted(wanted, sampled)]
-            self._choose(turns, self.runner.logits(of_sampled), masks)
-        return self._output(entries, turns, spans, score(spans, hidden, wanted, self.runner, self.ranks))
+            self._choose(rounds, self.runner.logits(of_sampled), masks)
+        return self._result(plan, entries, rounds, spans, score(spans, hidden, wanted, self.runner, self.ranks))
 
     # --- the rows ---------------------------------------------------------------------------------------------------
 
-    def _update_rows(self, step: Step, guides: Mapping[int, RowGuide]) -> None:
-        if step.poison:
-            self.pool.poison(torch.tensor(unpack(step.poison), dtype=torch.int64))
-        for row in step.closed:
+    def _update_rows(self, plan: StepPlan, matchers: Mapping[int, RowMatcher]) -> None:
+        if plan.poison:
+            self.pool.poison(torch.tensor(unpack_ids(plan.poison), dtype=torch.int64))
+        for row in plan.closed:
             del self._rows[row]
-        for opening in step.opened:
-            self._rows[opening.row] = self._opened(opening, guides.get(opening.row))
-        for write in step.slot_writes:
-            slots = unpack(write.slots)
+        for opening in plan.opened:
+            self._rows[opening.row] = self._opened(opening, matchers.get(opening.row))
+        for write in plan.slot_writes:
+            slots = unpack_ids(write.slots)
             self._slot_table[write.row, write.start : write.start + len(slots)] = slots
 
-    def _opened(self, opening: RowOpening, guide: RowGuide | None) -> _Row:
-        prompt_ids, output_ids = unpack(opening.prompt_ids), unpack(opening.output_ids)
+    def _opened(self, opening: OpenRow, matcher: RowMatcher | None) -> _Row:
+        prompt_ids, output_ids = unpack_ids(opening.prompt_ids), unpack_ids(opening.output_ids)
         vocab_size = self.runner.config.vocab_size
         state = SamplingState(opening.sampling, opening.stop_ids, prompt_ids, output_ids, vocab_size)
-        completion = output_ids.tolist() if guide is not None else []
+        completion = output_ids.tolist() if matcher is not None else []
         start = opening.score_start
         wanted = None if start is None else WantedScores(prompt_ids, start, opening.score_top)
-        return _Row(state, wanted, guide, completion)
+        return _Row(state, wanted, matcher, completion)
 
-    def _entries(self, step: Step) -> _Entries:
+    def _entries(self, plan: StepPlan) -> _Entries:
         """The step's arrays; its new slots enter the rows' tables."""
-        rows, starts, lengths = unpack(step.rows), unpack(step.starts), unpack(step.lengths)
-        slots = unpack(step.slots)
-        speculated = unpack(step.speculated) if step.speculated else np.zeros_like(rows)
+        rows, starts, lengths = unpack_ids(plan.rows), unpack_ids(plan.starts), unpack_ids(plan.lengths)
+        slots = unpack_ids(plan.slots)
+        speculated = unpack_ids(plan.speculated) if plan.speculated else np.zeros_like(rows)
         bounds = _bounds(lengths)
         for row, start, length, first in zip(rows.tolist(), starts.tolist(), lengths.tolist(), bounds.tolist()):
             self._slot_table[row, start : start + length] = slots[first : first + length]
         return _Entries(rows, starts, lengths, speculated, slots, bounds, [self._rows[row] for row in rows.tolist()])
 
-    def _token_ids(self, step: Step, entries: _Entries, fed_places: Mapping[int, int]) -> np.ndarray:
+    def _token_ids(self, plan: StepPlan, entries: _Entries, fed_places: Mapping[int, int]) -> np.ndarray:
         """The step's token ids, int32 [tokens]. In place of -1 comes what the row sampled last, or where the step in
         flight does that, -1 - its place there."""
-        token_ids = unpack(step.token_ids)
+        token_ids = unpack_ids(plan.token_ids)
         if (token_ids < 0).any():
             rows = zip(entries.rows.tolist(), entries.members, strict=True)
             last = [-1 - fed_places[row] if row in fed_places else member.last_token for row, member in rows]
@@ -212,7 +216,7 @@ class Executor:
     # --- the forward pass -------------------------------------------------------------------------------------------
 
     def _forward(
-        self, step: Step, entries: _Entries, token_ids: np.ndarray, wanted: np.ndarray, fed: Tensor | None = None
+        self, plan: StepPlan, entries: _Entries, token_ids: np.ndarray, wanted: np.ndarray, fed: Tensor | None = None
     ) -> Tensor:
         """The hidden states of the tokens `wanted` (rows of the step, ascending): [wanted, width]."""
         ends = entries.starts + entries.lengths
@@ -227,7 +231,7 @@ class Executor:
             kv_indptr=_bounds(ends),
             kv_indices=np.concatenate(kv_indices),
             output_rows=wanted,
-            shared=[SharedPrefix(run.entries, run.length) for run in step.shared],
+            shared=[SharedPrefix(run.entries, run.length) for run in plan.shared],
             fed=fed,
         )
         return self.runner.forward(model_step)
@@ -244,53 +248,52 @@ class Executor:
         ]
         return [span for span in found if span is not None]
 
-    def _turns(self, step: Step, entries: _Entries, token_ids: np.ndarray) -> tuple[list[Turn], np.ndarray]:
-        """The turns of the entries that sample, and which tokens of the step their logits come from."""
-        turns: list[Turn] = []
+    def _rounds(
+        self, plan: StepPlan, entries: _Entries, token_ids: np.ndarray
+    ) -> tuple[list[SamplingRounds], np.ndarray]:
+        """Of the entries that sample, and which tokens of the step their logits come from."""
+        rounds: list[SamplingRounds] = []
         sampled: list[np.ndarray] = [np.empty(0, np.int64)]
         first = 0
-        for entry in np.flatnonzero(np.frombuffer(step.sample, np.uint8)).tolist():
-            row, speculated = self._rows[int(entries.rows[entry])], int(entries.speculated[entry])
+        for entry in np.flatnonzero(np.frombuffer(plan.sample, np.uint8)).tolist():
+            row, speculated = entries.members[entry], int(entries.speculated[entry])
             end = int(entries.bounds[entry + 1])
             position = int(entries.starts[entry] + entries.lengths[entry]) - speculated
             guesses = token_ids[end - speculated : end].tolist()
-            turns.append(Turn(entry, row.state, first, position, guesses, row.guide, row.completion))
+            rounds.append(SamplingRounds(entry, row.state, first, position, guesses, row.matcher, row.completion))
             sampled.append(np.arange(end - 1 - speculated, end))
             first += 1 + speculated
-        return turns, np.concatenate(sampled)
+        return rounds, np.concatenate(sampled)
 
-    def _choose(self, turns: list[Turn], logits: Tensor, masks: Future[np.ndarray | None] | None) -> None:
-        """Every turn takes its tokens; in other ranks than the first, only the last of them."""
+    def _choose(self, rounds: list[SamplingRounds], logits: Tensor, masks: Future[np.ndarray | None] | None) -> None:
+        """Every entry takes its tokens; in other ranks than the first, only the last of them."""
         if self.ranks.leads:
-            play(turns, logits, masks.result() if masks is not None else None, self._sampler)
-        last = self.ranks.told_by_first([turn.gained[-1] if turn.gained else 0 for turn in turns])
+            sample_rounds(rounds, logits, masks.result() if masks is not None else None, self._sampler)
+        last = self.ranks.told_by_first([each.gained[-1] if each.gained else 0 for each in rounds])
         if not self.ranks.leads:
-            for turn, token_id in zip(turns, last, strict=True):
-                turn.gained.append(token_id)
+            for each, token_id in zip(rounds, last, strict=True):
+                each.gained.append(token_id)
 
-    def _output(
-        self, entries: _Entries, turns: list[Turn], spans: list[ScoredSpan], runs: list[ScoredRun | None]
-    ) -> StepOutput:
+    def _result(
+        self,
+        plan: StepPlan,
+        entries: _Entries,
+        rounds: list[SamplingRounds],
+        spans: list[ScoredSpan],
+        scores: list[PromptLogprobs | None],
+    ) -> StepResult:
         """The answer. An entry whose logits were not finite, sampled or scored, fails as a whole."""
-        counts = np.zeros(len(entries.rows), np.int32)
-        token_ids: list[int] = []
-        for turn in turns:
-            row = entries.members[turn.entry]
-            row.last_token = turn.gained[-1] if turn.gained else 0  # after a failure any will do: it is dropped
-            counts[turn.entry] = len(turn.gained) if turn.finite else NOT_FINITE
-        for span, run in zip(spans, runs, strict=True):
-            if run is None:
-                counts[span.entry] = NOT_FINITE
-        for turn in turns:
-            if counts[turn.entry] > 0:
-                token_ids += turn.gained
-        return StepOutput(
-            counts=counts,
-            token_ids=np.array(token_ids, np.int32),
-            logprobs=[each for turn in turns if counts[turn.entry] > 0 for each in turn.logprobs],
-            scored=[run for run in runs if run is not None],
-            guided=[turn.run for turn in turns if turn.guide is not None and counts[turn.entry] >= 0],
-        )
+        results = [NOTHING] * len(entries.rows)
+        for each in rounds:
+            row = entries.members[each.entry]
+            row.last_token = each.gained[-1] if each.gained else 0  # after a failure any will do: it is dropped
+            results[each.entry] = each.result
+        for span, found in zip(spans, scores, strict=True):
+            if found is None:
+                results[span.entry] = EntryResult(failure=Failure("not finite"))
+            elif results[span.entry].failure is None:
+                results[span.entry] = replace(results[span.entry], prompt=found)
+        return StepResult(plan.step, results)
 
 
 def _bounds(counts: np.ndarray) -> np.ndarray:

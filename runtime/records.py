@@ -1,4 +1,7 @@
-"""What the records of a step are made of: their base class, and arrays packed as bytes. Torch-free."""
+"""What travels between processes is made of these: the records' base classes, and arrays packed as bytes. Torch-free.
+
+Nothing is ever pickled: a record is msgpack, and arrays of token ids and slots are raw little-endian int32 bytes.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,16 @@ def unpack_ids(data: bytes) -> np.ndarray:
     return np.frombuffer(data, dtype="<i4")
 
 
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Base of everything that travels as a frame of its own, tagged with its class name."""
+
+
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """Base of what travels inside a message."""
 
 
 class TopLogprobs(Part, frozen=True):
-    """The k most likely tokens at one position, most likely first."""
+    """The k most likely tokens at one position, most likely first, with natural log-probabilities."""
 
     ids: list[int]
     logprobs: list[float]

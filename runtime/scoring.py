@@ -8,9 +8,10 @@ import numpy as np
 from torch import Tensor
 
 from .ranks import Ranks
+from .records import TopLogprobs
 from .runner import Runner
-from .sampling.sampler import TopTokens, token_logprobs
-from .step import ScoredRun
+from .sampling.sampler import token_logprobs
+from .step import PromptLogprobs
 
 SCORE_PIECE = 128  # positions whose logits over the whole vocabulary exist at one time
 
@@ -49,24 +50,24 @@ class WantedScores:
 
 def score(
     spans: list[ScoredSpan], hidden: Tensor, places: np.ndarray, runner: Runner, ranks: Ranks
-) -> list[ScoredRun | None]:
+) -> list[PromptLogprobs | None]:
     """Log-probabilities of the wanted prompt tokens of each span; None where its logits are not finite.
 
     hidden: rows whose numbers in the step are `places`.
     """
-    scored: list[ScoredRun | None] = []
+    scored: list[PromptLogprobs | None] = []
     for span in spans:
         at = int(np.searchsorted(places, span.base))
         run = _scored_run(hidden[at : at + len(span.targets)], span, runner, ranks)
-        scored.append(None if run is None else ScoredRun(span.entry, span.first, *run))
+        scored.append(None if run is None else PromptLogprobs(span.first, *run))
     return scored
 
 
 def _scored_run(
     hidden: Tensor, span: ScoredSpan, runner: Runner, ranks: Ranks
-) -> tuple[list[float], list[TopTokens]] | None:
+) -> tuple[list[float], list[TopLogprobs]] | None:
     logprobs: list[float] = []
-    tops: list[TopTokens] = []
+    tops: list[TopLogprobs] = []
     for start in range(0, len(span.targets), SCORE_PIECE):
         piece = span.targets[start : start + SCORE_PIECE]
         logits = runner.logits(hidden[start : start + SCORE_PIECE])

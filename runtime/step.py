@@ -1,165 +1,152 @@
-"""What an executor is asked to do in one step, and what it answers. Plain data.
+"""What one step does, and what it gave: the records that go from the scheduler to the executor and back.
 
-The requests are protocols: `managers.wire.steps` has structs of the same attributes, which pass straight through.
-Arrays travel as packed little-endian int32 bytes.
+They are declared here once and travel as they are. Torch-free. Arrays are packed int32 (`records.pack_ids`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal
 
-import numpy as np
+from .records import Message, Part, TopLogprobs
+from .sampling.params import Sampling
 
-from .sampling.sampler import ChosenLogprob, SamplingOptions, TopTokens
+# --- what it does ---------------------------------------------------------------------------------------------------
 
 
-class RowOpening(Protocol):
-    """A sequence takes a row. prompt_ids, output_ids: packed ids; `output_ids` is what it had generated before.
+class OpenRow(Part, frozen=True):
+    """A sequence takes a row of the executor's tables.
 
-    score_start: prompt positions from here on (never 0) want the log-probability of their token, with the `score_top`
-    likeliest alternatives; None for none.
+    prompt_ids / output_ids: packed; `output_ids` is what it had generated before it was retracted (penalties and
+    min_tokens count it). score_start: prompt positions from here on (never 0) want the log-probability of their token,
+    with the `score_top` likeliest alternatives; None for none. grammar: the key of the grammar that its completion
+    must match, which the worker holds; "" for none.
     """
 
-    @property
-    def row(self) -> int: ...
-    @property
-    def sampling(self) -> SamplingOptions: ...
-    @property
-    def stop_ids(self) -> Sequence[int]: ...
-    @property
-    def prompt_ids(self) -> bytes: ...
-    @property
-    def output_ids(self) -> bytes: ...
-    @property
-    def score_start(self) -> int | None: ...
-    @property
-    def score_top(self) -> int: ...
+    row: int
+    sampling: Sampling
+    stop_ids: list[int]
+    prompt_ids: bytes
+    output_ids: bytes
+    score_start: int | None = None
+    score_top: int = 0
+    grammar: str = ""
 
 
-class RowSlots(Protocol):
-    """Positions [start, start + n) of a row live in `slots` (packed, n of them)."""
+class SlotWrite(Part, frozen=True):
+    """Positions [start, start + n) of a row's sequence live in these slots (packed)."""
 
-    @property
-    def row(self) -> int: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def slots(self) -> bytes: ...
+    row: int
+    start: int
+    slots: bytes
 
 
-class SharedSlots(Protocol):
-    """Entries of the step whose sequences begin with the same `length` slots."""
+class SharedSlots(Part, frozen=True):
+    """These entries of the step (by number) have the same slots for their first `length` positions."""
 
-    @property
-    def entries(self) -> Sequence[int]: ...
-    @property
-    def length(self) -> int: ...
+    entries: list[int]
+    length: int
 
 
-class RowEdit(Protocol):
-    """What a sampled token did to a guided row's completion; `constrained.matching.interface.Edit` says it in full."""
+class StepPlan(Message, frozen=True):
+    """Scheduler to worker: everything that one step does, in this order.
 
-    @property
-    def token_ids(self) -> Sequence[int]: ...
-    @property
-    def rewind(self) -> int: ...
-    @property
-    def held(self) -> int: ...
-    @property
-    def complete(self) -> bool: ...
-    @property
-    def failure(self) -> str: ...
+    1. `poison` (test mode): fill the K and V of these freed slots with NaN.
+    2. `closed`: forget these rows. 3. `opened`: set up these rows. 4. `slot_writes`: update rows' slot tables.
+    5. One forward pass over the batch of B entries. Entry b computes `lengths[b]` tokens of row `rows[b]` at
+       positions `starts[b] ...`; their ids and slots are the entry's run of `token_ids` and `slots` (each of length
+       sum(lengths)). The slots are also written to the row's table, so entry b attends to the row's slots
+       [0, starts[b] + lengths[b]), causally. A token id of -1 stands for the token which the row sampled in its last
+       step. Within a layer all K/V of the step is stored before any attention is computed, so an entry may attend to
+       slots that another entry of the same step fills.
+    6. Where `sample[b]` is 1, sample the next token from the entry's last position. The last `speculated[b]` tokens of
+       the entry are guesses: sample from the position before them instead, and go on to the next position for as
+       long as what comes out is the guess that was computed there.
+    7. Where the row has a score_start: log-probabilities of the prompt tokens at positions p >= score_start with
+       starts[b] <= p - 1 < starts[b] + lengths[b].
 
-
-class RowGuide(Protocol):
-    """Says which tokens a row may choose from next; `constrained.matching.interface.Guide` says it in full."""
-
-    def fill(self, bitmask: np.ndarray) -> None:
-        """Sets bit i % 32 of int32 word i // 32 for every allowed token i; given all zero, for the whole vocabulary."""
-        ...
-
-    def advance(self, token_id: int) -> RowEdit:
-        """Takes the sampled token."""
-        ...
-
-
-class Step(Protocol):
-    """One step of B entries, done in the order of the attributes; `managers.wire.steps.StepPlan` says it in full.
-
-    rows, starts, lengths: packed [B]. token_ids, slots: packed [sum(lengths)]; a token id of -1 stands for what the
-    row sampled last. sample: one byte for each entry. speculated: packed [B], how many of the entry's last tokens are
-    guesses; empty where none are.
+    All arrays are packed int32 (`sample`: one byte each; `speculated`: empty where nothing is guessed). Plans are
+    executed strictly in order. `shared` names groups of entries, each in one at most, whose shared K/V a backend may
+    read once for all; results do not depend on it.
     """
 
-    @property
-    def poison(self) -> bytes: ...
-    @property
-    def closed(self) -> Sequence[int]: ...
-    @property
-    def opened(self) -> Sequence[RowOpening]: ...
-    @property
-    def slot_writes(self) -> Sequence[RowSlots]: ...
-    @property
-    def rows(self) -> bytes: ...
-    @property
-    def starts(self) -> bytes: ...
-    @property
-    def lengths(self) -> bytes: ...
-    @property
-    def token_ids(self) -> bytes: ...
-    @property
-    def slots(self) -> bytes: ...
-    @property
-    def sample(self) -> bytes: ...
-    @property
-    def shared(self) -> Sequence[SharedSlots]: ...
-    @property
-    def speculated(self) -> bytes: ...
+    step: int
+    closed: list[int]
+    opened: list[OpenRow]
+    slot_writes: list[SlotWrite]
+    rows: bytes
+    starts: bytes
+    lengths: bytes
+    token_ids: bytes
+    slots: bytes
+    sample: bytes
+    poison: bytes = b""
+    shared: list[SharedSlots] = []
+    speculated: bytes = b""
 
 
-@dataclass(frozen=True)
-class ScoredRun:
-    """Log-probabilities of the prompt tokens of entry `entry` at positions start, start + 1, …; `top` is as long."""
+# --- what it gave ---------------------------------------------------------------------------------------------------
 
-    entry: int
+
+class SampledLogprob(Part, frozen=True):
+    """Natural log-probability of a token that was sampled, from the model's unmodified logits."""
+
+    logprob: float
+    top: TopLogprobs
+
+
+class PromptLogprobs(Part, frozen=True):
+    """Log-probabilities of the prompt tokens at positions start, start + 1, …; `top` is as long."""
+
     start: int
     logprobs: list[float]
-    top: list[TopTokens]
+    top: list[TopLogprobs]
 
 
-@dataclass(frozen=True)
-class GuidedRun:
-    """What its guide did to the row of entry `entry` in the whole step, beside the tokens gained.
+class GrammarEdit(Part, frozen=True):
+    """What a grammar did to a completion in the whole step, beside the tokens gained.
 
-    rewind: so many of the completion's last tokens go first. forced: how many of the new ones were not sampled.
-    held, complete, failure: as in the last edit.
+    rewind: so many of the completion's last tokens go before the new ones come. forced: how many of the new ones were
+    not sampled. held: how many of the completion's last tokens may still be taken back. complete: nothing can follow.
     """
 
-    entry: int
     rewind: int
     forced: int
     held: int
     complete: bool
-    failure: str
 
 
-@dataclass(frozen=True)
-class StepOutput:
-    """counts int32 [B]: how many tokens an entry gained, NOT_FINITE where its logits were not finite.
+class Failure(Part, frozen=True):
+    """Why an entry's request must end. The others of the step are unharmed.
 
-    token_ids: int32, the entries' new tokens one after the other. logprobs: for the new tokens of the rows that want
-    them; their `row` is the entry's number in the step.
+    kind: "not finite": its logits were not, and nothing else of the entry counts. "grammar": it found no way on, and
+    `message` says why, in a sentence for the user. "matcher": what matches its grammar raised `message`.
     """
 
-    counts: np.ndarray
-    token_ids: np.ndarray
-    logprobs: list[ChosenLogprob]
-    scored: list[ScoredRun]
-    guided: list[GuidedRun]
+    kind: Literal["not finite", "grammar", "matcher"]
+    message: str = ""
 
 
-def unpack(data: bytes) -> np.ndarray:
-    """Packed int32 bytes as a read-only array."""
-    return np.frombuffer(data, dtype="<i4")
+class EntryResult(Part, frozen=True):
+    """What the step gave to one entry.
+
+    token_ids: the completion's new tokens. logprobs: one for each of them, where they are wanted. edit: where the row
+    has a grammar and sampled.
+    """
+
+    token_ids: list[int] = []
+    logprobs: list[SampledLogprob] = []
+    prompt: PromptLogprobs | None = None
+    edit: GrammarEdit | None = None
+    failure: Failure | None = None
+
+
+class StepResult(Message, frozen=True):
+    """Worker to scheduler: what step `step` gave, to each entry in the plan's order.
+
+    The worker adds to what its executor says: `seconds`, the time that the step took, and how many frames it dropped.
+    """
+
+    step: int
+    entries: list[EntryResult]
+    seconds: float = 0.0
+    dropped_frames: int = 0

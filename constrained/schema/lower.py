@@ -11,7 +11,7 @@ from .disjoint import Disjointness
 from .document import Json
 from .logic import Logic
 from .lower_objects import ObjectLowering
-from .lowered import MERGING, LoweringEffort, Lowered
+from .lowered import MERGING, Lowered, LoweringEffort
 from .normal import TYPES, Normal, parts
 from .scalars import lower_number, lower_string
 from .sharing import share_leaves

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ..grammar.patterns import to_engine, to_wide
 from .document import Json
-from .lowered import MERGING, LoweringEffort, Lowered
+from .lowered import MERGING, Lowered, LoweringEffort
 from .names import evaluated_names, named_properties, names_pattern
 from .normal import Normal
 from .scalars import pattern_fits

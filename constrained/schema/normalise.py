@@ -13,7 +13,7 @@ from ..grammar.formats import FORMAT_CHECKS, FORMATS, is_known
 from ..grammar.patterns import PatternError, check_pattern
 from ..near_names import surely_meant
 from ..spec import ConstraintError, Unenforced
-from .document import Document, Elsewhere, Json, SchemaPlace, ReferenceTarget, base_inside, kind_of, refuse
+from .document import Document, Elsewhere, Json, ReferenceTarget, SchemaPlace, base_inside, kind_of, refuse
 from .keyword_values import PLAIN, read_names, read_number
 from .normal import MAX_PROPERTIES, Normal
 

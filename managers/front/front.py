@@ -17,6 +17,7 @@ import msgspec
 
 from ...runtime.devices import require_gpu
 from ...runtime.errors import ModelError
+from ...runtime.records import Message
 from ...runtime.weights import hub
 from ..wire.answers import Finish, Rejected, TextChunk
 from ..wire.errors import ConfigError, EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
@@ -32,7 +33,6 @@ from ..wire.lifecycle import (
     Shutdown,
     StartFailed,
 )
-from ..wire.message import Message
 from ..wire.options import EngineConfig
 from ..wire.questions import FlushCall, Flushed, RenderCall, Rendered, Stats, StatsCall
 from ..wire.requests import Abort, Chat, Submit

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
-from ..wire.steps import GrammarReady, PrepareGrammar
+from ..wire.grammars import ForgetGrammar, GrammarReady, PrepareGrammar
 from .request import Request
 
-REMEMBERED = 128  # grammars taken to be loaded still; the worker keeps more
+REMEMBERED = 128  # grammars that the worker holds at most, unless more are in use
 
 
 class GrammarLoads:
-    """Orders each grammar once, and keeps the requests that wait for it."""
+    """Orders each grammar once, keeps the requests that wait for it, and says which ones the worker may forget: none
+    that a request has which is not over."""
 
     def __init__(self) -> None:
-        self._loaded: OrderedDict[str, None] = OrderedDict()
+        self._users: Counter[str] = Counter()
+        self._loaded: OrderedDict[str, None] = OrderedDict()  # last asked for at the end
         self._waiting: dict[str, list[Request]] = {}
-        self._orders: list[PrepareGrammar] = []
+        self._orders: list[PrepareGrammar | ForgetGrammar] = []
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
     def is_ready(self, request: Request) -> bool:
-        """Whether a request can run now; else it waits here until `arrived` gives it back, or is removed."""
+        """Whether a new request can run now; else it waits here until `arrived` gives it back, or it is over."""
         grammar = request.grammar
         if grammar is None:
             return True
+        self._users[grammar.key] += 1
         if grammar.key in self._loaded:
             self._loaded.move_to_end(grammar.key)
             return True
@@ -35,8 +38,8 @@ class GrammarLoads:
         self._waiting[grammar.key].append(request)
         return False
 
-    def take_orders(self) -> list[PrepareGrammar]:
-        """What was ordered since the last call."""
+    def take_orders(self) -> list[PrepareGrammar | ForgetGrammar]:
+        """What the worker is to be told, since the last call."""
         orders, self._orders = self._orders, []
         return orders
 
@@ -44,14 +47,23 @@ class GrammarLoads:
         """The requests that waited for this grammar."""
         if not message.error:
             self._loaded[message.key] = None
-            if len(self._loaded) > REMEMBERED:
-                self._loaded.popitem(last=False)
+            self._forget_unused()
         return self._waiting.pop(message.key, [])
 
-    def remove(self, request: Request) -> bool:
-        """Take a request out; False where it does not wait here."""
-        waiting = self._waiting.get(request.grammar.key, []) if request.grammar is not None else []
+    def leave(self, request: Request) -> bool:
+        """A request is over; whether it waited here."""
+        if request.grammar is None:
+            return False
+        self._users[request.grammar.key] -= 1
+        self._users += Counter()  # drops what nobody uses
+        self._forget_unused()
+        waiting = self._waiting.get(request.grammar.key, [])
         if request not in waiting:
             return False
         waiting.remove(request)
         return True
+
+    def _forget_unused(self) -> None:
+        for key in [key for key in self._loaded if key not in self._users][: max(len(self._loaded) - REMEMBERED, 0)]:
+            del self._loaded[key]
+            self._orders.append(ForgetGrammar(key))

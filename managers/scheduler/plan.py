@@ -6,7 +6,7 @@ import numpy as np
 
 from ...radix.sharing import shared_runs
 from ...runtime.records import pack_ids
-from ..wire.steps import OpenRow, SharedSlots, SlotWrite, StepPlan
+from ...runtime.step import OpenRow, SharedSlots, SlotWrite, StepPlan
 from .request import Request
 
 
@@ -108,7 +108,7 @@ def _open_row(request: Request) -> OpenRow:
         output_ids=pack_ids(request.tokens[request.prompt_length :]),
         score_start=request.next_score,
         score_top=request.score_top,
-        grammar=request.grammar,
+        grammar=request.grammar.key if request.grammar is not None else "",
     )
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 
 from ...radix.prefix_cache import PrefixCache
+from ...runtime.records import Message
+from ...runtime.step import StepResult
 from ..wire.answers import TokenBatch, TokenChunk
 from ..wire.child import Child
+from ..wire.grammars import GrammarReady
 from ..wire.inboxes import ToScheduler
 from ..wire.lifecycle import ConfigureScheduler, Shutdown
 from ..wire.logs import start_logging
-from ..wire.message import Message
 from ..wire.questions import FlushCall, Flushed, Stats, StatsCall
 from ..wire.requests import Abort, StopMatched, TokenizedRequest
 from ..wire.sockets import Inbox, Outbox
-from ..wire.steps import GrammarReady, StepResult
 from .scheduler import Scheduler
 
 

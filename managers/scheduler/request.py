@@ -6,9 +6,9 @@ import numpy as np
 
 from ...radix.lease import Lease
 from ...runtime.records import TopLogprobs, unpack_ids
+from ...runtime.step import SampledLogprob
 from ..wire.answers import Effort, Finish, TokenChunk
 from ..wire.requests import TokenizedRequest
-from ..wire.steps import SampledLogprob
 from .speculation_state import SpeculationState
 
 SAMPLE_DELAY = 8

@@ -11,14 +11,15 @@ from collections import deque
 from dataclasses import dataclass
 
 from ...radix.prefix_cache import PrefixCache
+from ...runtime.step import EntryResult, StepPlan, StepResult
 from ..wire.answers import Finish, TokenChunk
+from ..wire.grammars import ForgetGrammar, GrammarReady, PrepareGrammar
 from ..wire.requests import TokenizedRequest
-from ..wire.steps import GrammarReady, PrepareGrammar, StepPlan, StepResult
-from .gains import Gain, gains
 from .grammar_loads import GrammarLoads
 from .plan import Entry, PlanBuilder
 from .queue import WaitingQueue, is_aged
 from .request import Request
+from .results import accepted, failed, take_tokens
 from .speculation import Speculator
 
 STEPS_IN_FLIGHT = 2  # one that the worker computes, one that already waits for it
@@ -100,8 +101,8 @@ class Scheduler:
         self.counters.prompt_tokens += length
         return []
 
-    def take_grammars(self) -> list[PrepareGrammar]:
-        """What the worker must be told to load, since the last call."""
+    def take_grammars(self) -> list[PrepareGrammar | ForgetGrammar]:
+        """What the worker must be told to load, or to forget, since the last call."""
         return self._grammars.take_orders()
 
     def grammar_ready(self, message: GrammarReady) -> list[TokenChunk]:
@@ -110,7 +111,7 @@ class Scheduler:
         for request in self._grammars.arrived(message):
             self._queue.add(request)
             if message.error:
-                text = f"the worker could not load the grammar: {message.error}"
+                text = f"the constraint could not be loaded: {message.error}"
                 chunks.append(self._finish(request, Finish("error", message=text)))
         return chunks
 
@@ -299,26 +300,27 @@ class Scheduler:
         self.counters.step_seconds += result.seconds
         if self._speculator is not None:
             self._speculator.cost.observe(sum(entry.count for entry in entries), result.seconds)
+        if len(result.entries) != len(entries):
+            raise RuntimeError(f"the worker answered {len(result.entries)} entries where it had {len(entries)}")
         chunks = []
-        for entry, gain in zip(entries, gains(result, len(entries)), strict=True):
+        for entry, gained in zip(entries, result.entries):
             entry.request.in_flight -= entry.samples
             if entry.request.finished:
                 continue  # it ended while this step was in flight; what it gained is dropped
-            chunk = self._apply_entry(entry, gain)
+            chunk = self._apply_entry(entry, gained)
             if chunk is not None:
                 chunks.append(chunk)
         return chunks
 
-    def _apply_entry(self, entry: Entry, gain: Gain) -> TokenChunk | None:
+    def _apply_entry(self, entry: Entry, gained: EntryResult) -> TokenChunk | None:
         request = entry.request
-        if gain.scored is not None:
-            request.scored.extend(gain.scored.logprobs)
-            request.scored_top.extend(gain.scored.top)
-        if gain.not_finite:
-            text = "the model's output for this request is not finite (NaN or infinity)"
-            return self._finish(request, Finish("error", message=text), keep=False)
+        if gained.prompt is not None:
+            request.scored.extend(gained.prompt.logprobs)
+            request.scored_top.extend(gained.prompt.top)
+        if gained.failure is not None and gained.failure.kind == "not finite":
+            return self._finish(request, failed(gained.failure), keep=False)
         if entry.samples:
-            finish = self._take_tokens(entry, gain)
+            finish = self._take_tokens(entry, gained)
             if finish is not None:
                 return self._finish(request, finish)
             chunk = request.chunk(None)
@@ -327,22 +329,23 @@ class Scheduler:
             return self._finish(request, Finish("length"))
         return None
 
-    def _take_tokens(self, entry: Entry, gain: Gain) -> Finish | None:
+    def _take_tokens(self, entry: Entry, gained: EntryResult) -> Finish | None:
         """What an entry gained becomes part of its request; returns why the completion ends with it, if it does."""
-        request, speculated, accepted = entry.request, len(entry.guesses), gain.accepted(entry.guesses)
-        finish, right = gain.take_into(request, accepted)
+        request, speculated, right_guesses = entry.request, len(entry.guesses), accepted(gained, entry.guesses)
+        forced = gained.edit.forced if gained.edit is not None else 0
+        finish, right = take_tokens(gained, request, right_guesses)
         if request.grammar is not None or speculated:
             self._drop_computed(request, right)
         elif finish is None and self._speculator is not None and not request.speculates:
             # if there is a guess now, the next step must wait for the tokens still in flight
             request.speculates = len(self._speculator.propose(request, len(self._running))) > 1
-        request.note_step(speculated, accepted, gain.forced, is_pass=entry.start >= request.prompt_length)
+        request.note_step(speculated, right_guesses, forced, is_pass=entry.start >= request.prompt_length)
         if speculated:
-            request.speculation.learn(speculated, accepted)
-        self.counters.generated_tokens += len(gain.token_ids)
+            request.speculation.learn(speculated, right_guesses)
+        self.counters.generated_tokens += len(gained.token_ids)
         self.counters.speculated_tokens += speculated
-        self.counters.accepted_tokens += accepted
-        self.counters.forced_tokens += gain.forced
+        self.counters.accepted_tokens += right_guesses
+        self.counters.forced_tokens += forced
         return finish
 
     def _drop_computed(self, request: Request, right: int) -> None:
@@ -366,9 +369,10 @@ class Scheduler:
     def _release(self, request: Request, *, keep: bool = True) -> None:
         """A request is over: give back everything it holds, wherever it is."""
         request.finished = True
+        waited = self._grammars.leave(request)
         if request.lease is not None:
             self._leave_row(request, keep=keep)
-        elif not self._grammars.remove(request):
+        elif not waited:
             self._queue.remove(request)
         samples = self._requests[request.request_id]
         del samples[request.index]

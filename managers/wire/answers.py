@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ...constrained.spec import Unenforced
-from ...runtime.records import Part, TopLogprobs
-from .message import Message
+from ...runtime.records import Message, Part, TopLogprobs
 
 
 class Finish(Part, frozen=True):

@@ -18,9 +18,9 @@ from typing import Any, NoReturn, TypeVar
 import zmq
 
 from ...runtime.errors import RankLost, SapwoodError
+from ...runtime.records import Message
 from .lifecycle import Hello, ModelInfo, Ready, Shutdown, StartFailed
 from .logs import logger, start_logging
-from .message import Message
 from .sockets import ENVIRONMENT, Inbox, Link, Outbox
 
 PARENT_POLL_SECONDS = 0.5

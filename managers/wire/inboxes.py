@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ...runtime.step import StepPlan, StepResult
 from .answers import Rejected, TextChunk, TokenBatch
+from .grammars import ForgetGrammar, GrammarReady, PrepareGrammar
 from .lifecycle import (
     ConfigureScheduler,
     ConfigureTokenizer,
@@ -15,7 +17,6 @@ from .lifecycle import (
 )
 from .questions import FlushCall, Flushed, RenderCall, Rendered, Stats, StatsCall
 from .requests import Abort, StopMatched, Submit, TokenizedRequest
-from .steps import GrammarReady, PrepareGrammar, StepPlan, StepResult
 
 ToTokenizer = ConfigureTokenizer | Limits | Submit | Abort | TokenBatch | RenderCall | Shutdown
 
@@ -33,7 +34,7 @@ ToScheduler = (
 )
 
 
-ToWorker = ConfigureWorker | StepPlan | PrepareGrammar | Shutdown
+ToWorker = ConfigureWorker | StepPlan | PrepareGrammar | ForgetGrammar | Shutdown
 
 
 ToFront = Hello | Ready | StartFailed | TextChunk | Rejected | Rendered | Stats | Flushed

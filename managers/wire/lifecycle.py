@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ...runtime.records import Part
-from .message import Message
+from ...runtime.records import Message, Part
 from .options import EngineConfig
 
 

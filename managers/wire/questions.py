@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .message import Message
+from ...runtime.records import Message
 from .requests import Chat
 
 

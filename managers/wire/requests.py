@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...constrained.spec import Compiled, Constraint
-from ...runtime.records import Part
+from ...runtime.records import Message, Part
 from ...runtime.sampling.params import Sampling
-from .message import Message
 
 
 class Chat(Part, frozen=True):

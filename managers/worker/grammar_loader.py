@@ -1,24 +1,38 @@
-"""The worker's grammars: loaded in a thread beside the steps, kept while they are used, a completion
-for every row."""
+"""The worker's grammars: loaded in a thread beside the steps, kept until the scheduler says to forget them, with a
+completion for every row."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
 
 from ...constrained.matching.interface import TokenConstraint
 from ...constrained.spec import Compiled
 from ...runtime.records import unpack_ids
+from ...runtime.step import OpenRow
+from ..wire.grammars import GrammarReady
 from ..wire.sockets import Outbox
-from ..wire.steps import GrammarReady, OpenRow
 
 if TYPE_CHECKING:
     from ...constrained.matching.loading import ConstraintLoader, LoadedConstraint
 
-KEPT = 256  # grammars; more than the scheduler takes to be loaded (`scheduler.grammars.REMEMBERED`)
+
+class FailedStart:
+    """In place of a completion that could not be started: says why once the row is to sample, which ends its
+    request."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def fill(self, bitmask: np.ndarray) -> NoReturn:
+        raise self._error
+
+    def advance(self, token_id: int) -> NoReturn:
+        raise self._error
 
 
 class GrammarLoader:
@@ -32,7 +46,7 @@ class GrammarLoader:
         self._answers: Outbox | None = None
         self._loader: ConstraintLoader | None = None
         self._thread = ThreadPoolExecutor(1, "grammars")
-        self._grammars: OrderedDict[str, Future[LoadedConstraint]] = OrderedDict()
+        self._grammars: dict[str, Future[LoadedConstraint]] = {}
 
     def warm(self) -> None:
         """Load what all grammars share, before the first one needs it. May be called more than once."""
@@ -40,30 +54,34 @@ class GrammarLoader:
 
     def prepare(self, grammar: Compiled) -> None:
         """Load a grammar unless that was done or begun; the scheduler is told when it is there."""
-        loaded = self._loaded(grammar)
+        loaded = self._grammars.get(grammar.key)
+        if loaded is None or (loaded.done() and loaded.exception() is not None):
+            loaded = self._grammars[grammar.key] = self._thread.submit(self._load, grammar)
         self._thread.submit(self._announce, grammar.key, loaded)
 
-    def start(self, row: OpenRow) -> TokenConstraint:
+    def forget(self, key: str) -> None:
+        """Drop a grammar; the completions that were started for it go on."""
+        self._grammars.pop(key, None)
+
+    def start(self, row: OpenRow) -> TokenConstraint | FailedStart:
         """The constrained completion of a row that has a grammar, at the end of what the row has generated.
 
-        Where log-probabilities are wanted every token is sampled, since forced ones have none.
+        Where log-probabilities are wanted every token is sampled, since forced ones have none. Raises nothing.
         """
-        assert row.grammar is not None
+        try:
+            return self._start(row)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic of an engine in Rust is no Exception
+            return FailedStart(error)
+
+    def _start(self, row: OpenRow) -> TokenConstraint:
         jump_forward = self._jump_forward and row.sampling.logprobs is None
-        completion = self._loaded(row.grammar).result().start(jump_forward=jump_forward)
+        completion = self._grammars[row.grammar].result().start(jump_forward=jump_forward)
         so_far = unpack_ids(row.output_ids).tolist()
         if so_far:
             completion.replay(so_far)
         return completion
-
-    def _loaded(self, grammar: Compiled) -> Future[LoadedConstraint]:
-        loaded = self._grammars.get(grammar.key)
-        if loaded is None or (loaded.done() and loaded.exception() is not None):
-            loaded = self._grammars[grammar.key] = self._thread.submit(self._load, grammar)
-        self._grammars.move_to_end(grammar.key)
-        while len(self._grammars) > KEPT:
-            self._grammars.popitem(last=False)
-        return loaded
 
     def _load(self, grammar: Compiled) -> LoadedConstraint:
         return self._shared().load(grammar)

@@ -11,15 +11,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
+from ...runtime.records import Message
+from ...runtime.step import StepPlan
 from ..wire.child import Child
+from ..wire.grammars import ForgetGrammar, PrepareGrammar
 from ..wire.inboxes import ToWorker
 from ..wire.lifecycle import ConfigureWorker, ModelInfo, Shutdown
 from ..wire.logs import start_logging
-from ..wire.message import Message
 from ..wire.sockets import Inbox, Outbox
-from ..wire.steps import PrepareGrammar, StepPlan
 from .grammar_loader import GrammarLoader
 from .steps import Steps
 
@@ -39,10 +38,7 @@ class Followers:
         self._outboxes = [Outbox(child.link, role) for role in roles[1:]] if child.role == roles[0] else []
 
     def tell(self, message: Message) -> None:
-        """Send it to each of them. Of a plan they need no grammars: the first rank alone chooses tokens."""
-        if self._outboxes and isinstance(message, StepPlan) and any(row.grammar for row in message.opened):
-            opened = [replace(row, grammar=None) for row in message.opened]
-            message = replace(message, opened=opened)
+        """Send it to each of them. Grammars are not theirs: the first rank alone chooses tokens."""
         for outbox in self._outboxes:
             outbox.send(message)
 
@@ -98,6 +94,8 @@ def _serve(child: Child, followers: Followers) -> None:
             steps.run(message)
         elif isinstance(message, PrepareGrammar):
             grammars.prepare(message.grammar)
+        elif isinstance(message, ForgetGrammar):
+            grammars.forget(message.key)
         elif steps.is_waiting:
             steps.settle(only_if_over=True)
         else:

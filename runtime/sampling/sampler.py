@@ -25,38 +25,21 @@ import torch
 from torch import Tensor
 
 from ..kernels.sampling import NativeSampler
+from ..records import TopLogprobs
+from ..step import SampledLogprob
 from . import torch_choice as torch_sampling
 from .state import SamplingOptions, SamplingState
 
 __all__ = [
     "NOT_FINITE",
     "Choice",
-    "ChosenLogprob",
     "SamplingOptions",
     "SamplingState",
-    "TopTokens",
     "sample",
     "token_logprobs",
 ]
 
-NOT_FINITE = -2
-
-
-@dataclass(frozen=True)
-class TopTokens:
-    """The likeliest tokens at a position, most likely first, with natural log-probabilities."""
-
-    ids: list[int]
-    logprobs: list[float]
-
-
-@dataclass(frozen=True)
-class ChosenLogprob:
-    """Row `row` of the batch chose a token with this log-probability, by the model's own logits."""
-
-    row: int
-    logprob: float
-    top: TopTokens
+NOT_FINITE = -2  # in place of a token id
 
 
 @dataclass(frozen=True)
@@ -64,7 +47,7 @@ class Choice:
     """token_ids int64 [rows], NOT_FINITE where the logits were not; `logprobs` for the rows that want them."""
 
     token_ids: np.ndarray
-    logprobs: list[ChosenLogprob]
+    logprobs: list[SampledLogprob | None]
 
 
 def sample(
@@ -100,23 +83,28 @@ def sample(
 # --- log-probabilities ----------------------------------------------------------------------------------------------
 
 
-def _chosen_logprobs(logits: Tensor, token_ids: np.ndarray, states: Sequence[SamplingState]) -> list[ChosenLogprob]:
+def _chosen_logprobs(
+    logits: Tensor, token_ids: np.ndarray, states: Sequence[SamplingState]
+) -> list[SampledLogprob | None]:
     rows = [i for i, state in enumerate(states) if state.options.logprobs is not None and token_ids[i] >= 0]
+    found: list[SampledLogprob | None] = [None] * len(states)
     if not rows:
-        return []
+        return found
     tops = [states[i].options.logprobs or 0 for i in rows]
     some = logits.index_select(0, torch.tensor(rows, device=logits.device))
     values, top = token_logprobs(some, token_ids[rows], tops)
-    return [ChosenLogprob(*one) for one in zip(rows, values, top, strict=True)]
+    for row, value, likeliest in zip(rows, values, top, strict=True):
+        found[row] = SampledLogprob(value, likeliest)
+    return found
 
 
-def token_logprobs(logits: Tensor, token_ids: np.ndarray, tops: Sequence[int]) -> tuple[list[float], list[TopTokens]]:
+def token_logprobs(logits: Tensor, token_ids: np.ndarray, tops: Sequence[int]) -> tuple[list[float], list[TopLogprobs]]:
     """Natural log-probabilities of `token_ids` [rows] by `logits` [rows, vocab], and each row's `tops[i]` likeliest."""
     logprobs = torch.log_softmax(logits, dim=-1)
     chosen = torch.from_numpy(token_ids.astype(np.int64)).to(logits.device)
     own = logprobs.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
     most = min(max(tops, default=0), logits.shape[1])
     if most == 0:
-        return own, [TopTokens([], []) for _ in own]
+        return own, [TopLogprobs([], []) for _ in own]
     values, ids = (tensor.tolist() for tensor in logprobs.topk(most, dim=-1))
-    return own, [TopTokens(ids[i][:top], values[i][:top]) for i, top in enumerate(tops)]
+    return own, [TopLogprobs(ids[i][:top], values[i][:top]) for i, top in enumerate(tops)]

@@ -14,10 +14,10 @@ import numpy as np
 from sapwood.managers.scheduler.scheduler import Scheduler
 from sapwood.managers.wire.answers import TokenBatch
 from sapwood.managers.wire.requests import TokenizedRequest
-from sapwood.managers.wire.steps import StepPlan, StepResult
 from sapwood.radix.prefix_cache import PrefixCache
 from sapwood.runtime.records import pack_ids
 from sapwood.runtime.sampling.params import Sampling
+from sapwood.runtime.step import EntryResult, StepPlan, StepResult
 
 RUNNING = 64
 PROMPT = 1000
@@ -46,7 +46,7 @@ def decode_steps(running: int = RUNNING, steps: int = STEPS) -> dict[str, float]
         planned = time.perf_counter() - started
         plan = in_flight.pop(0)
         rows = len(plan.rows) // 4
-        result = StepResult(plan.step, pack_ids([1] * rows), pack_ids(rng.integers(10, 49_152, rows)), [], [], 0.0)
+        result = StepResult(plan.step, [EntryResult([token]) for token in rng.integers(10, 49_152, rows).tolist()])
         started = time.perf_counter()
         chunks = scheduler.apply(result)
         own.append(planned + time.perf_counter() - started)

@@ -10,12 +10,12 @@ import numpy as np
 
 from sapwood.managers.scheduler.scheduler import Scheduler
 from sapwood.managers.wire.requests import TokenizedRequest
-from sapwood.managers.wire.steps import StepResult
 from sapwood.managers.worker.steps import Steps
 from sapwood.radix.prefix_cache import PrefixCache
 from sapwood.runtime.executor import Executor
 from sapwood.runtime.records import pack_ids
 from sapwood.runtime.sampling.params import Sampling
+from sapwood.runtime.step import StepResult
 
 
 class Loop:

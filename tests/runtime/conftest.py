@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,59 +12,41 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
+from sapwood.runtime.records import pack_ids
+from sapwood.runtime.sampling.params import Sampling
+from sapwood.runtime.step import OpenRow, PromptLogprobs, SampledLogprob, SlotWrite, StepPlan, StepResult
+
 if TYPE_CHECKING:
     from sapwood.runtime.executor import Executor
     from sapwood.runtime.launched import Launched
-    from sapwood.runtime.step import StepOutput
+
+
+def greedy(**options: Any) -> Sampling:
+    """Sampling that is greedy unless the options say otherwise."""
+    return Sampling(**{"max_tokens": 1 << 20, "seed": 1, "temperature": 0.0} | options)
 
 
 @dataclass(frozen=True)
-class Sampling:
-    seed: int = 1
-    min_tokens: int = 0
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: dict[int, float] = field(default_factory=dict)
-    logprobs: int | None = None
+class Gained:
+    """A step's result, and what all of its entries gained in turn. counts: None for an entry that failed."""
 
+    result: StepResult
 
-@dataclass(frozen=True)
-class Opening:
-    row: int
-    sampling: Sampling
-    stop_ids: list[int]
-    prompt_ids: bytes
-    output_ids: bytes
-    score_start: int | None
-    score_top: int
+    @property
+    def counts(self) -> list[int | None]:
+        return [len(each.token_ids) if each.failure is None else None for each in self.result.entries]
 
+    @property
+    def token_ids(self) -> list[int]:
+        return [token_id for each in self.result.entries for token_id in each.token_ids]
 
-@dataclass(frozen=True)
-class SlotWrite:
-    row: int
-    start: int
-    slots: bytes
+    @property
+    def logprobs(self) -> list[SampledLogprob]:
+        return [logprob for each in self.result.entries for logprob in each.logprobs]
 
-
-@dataclass(frozen=True)
-class Plan:
-    poison: bytes
-    closed: list[int]
-    opened: list[Opening]
-    slot_writes: list[SlotWrite]
-    rows: bytes
-    starts: bytes
-    lengths: bytes
-    token_ids: bytes
-    slots: bytes
-    sample: bytes
-    speculated: bytes = b""
-    shared: list[Any] = field(default_factory=list)
+    @property
+    def scored(self) -> list[PromptLogprobs]:
+        return [each.prompt for each in self.result.entries if each.prompt is not None]
 
 
 @dataclass(frozen=True)
@@ -79,18 +61,14 @@ class Entry:
     slots: Sequence[int] | None = None
 
 
-def pack(values: Any) -> bytes:
-    return np.ascontiguousarray(values, dtype="<i4").tobytes()
-
-
 class Driver:
     """An executor with free slots in shuffled order. What is opened, closed, … goes out with the next step."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.free = list(np.random.default_rng(0).permutation(executor.pool.slots))
-        self._opened: list[Opening] = []
-        self._guides: dict[int, Any] = {}
+        self._opened: list[OpenRow] = []
+        self._matchers: dict[int, Any] = {}
         self._closed: list[int] = []
         self._writes: list[SlotWrite] = []
 
@@ -103,50 +81,55 @@ class Driver:
         stop_ids: Sequence[int] = (),
         score_start: int | None = None,
         score_top: int = 0,
-        guide: Any = None,
+        matcher: Any = None,
         **sampling: Any,
     ) -> None:
-        options = Sampling(**sampling)
-        opening = Opening(row, options, list(stop_ids), pack(prompt), pack(output), score_start, score_top)
+        ids = (pack_ids(list(prompt)), pack_ids(list(output)))
+        opening = OpenRow(row, greedy(**sampling), list(stop_ids), *ids, score_start, score_top)
         self._opened.append(opening)
-        if guide is not None:
-            self._guides[row] = guide
+        if matcher is not None:
+            self._matchers[row] = matcher
 
     def close(self, row: int) -> None:
         self._closed.append(row)
 
     def write_slots(self, row: int, start: int, slots: Sequence[int]) -> None:
-        self._writes.append(SlotWrite(row, start, pack(slots)))
+        self._writes.append(SlotWrite(row, start, pack_ids(list(slots))))
 
     def take(self, count: int) -> list[int]:
         return [int(self.free.pop()) for _ in range(count)]
 
-    def step(self, entries: Sequence[Entry], poison: Sequence[int] = ()) -> StepOutput:
-        return self.executor.step(*self._plan(entries, poison))
+    def step(self, entries: Sequence[Entry], poison: Sequence[int] = ()) -> Gained:
+        return Gained(self.executor.step(*self._plan(entries, poison)))
 
     def launch(self, entries: Sequence[Entry], poison: Sequence[int] = ()) -> Launched:
         return self.executor.launch(*self._plan(entries, poison))
 
-    def _plan(self, entries: Sequence[Entry], poison: Sequence[int]) -> tuple[Plan, dict[int, Any]]:
+    @staticmethod
+    def gained(launched: Launched) -> Gained:
+        return Gained(launched.result())
+
+    def _plan(self, entries: Sequence[Entry], poison: Sequence[int]) -> tuple[StepPlan, dict[int, Any]]:
         slots = [entry.slots if entry.slots is not None else self.take(len(entry.ids)) for entry in entries]
-        plan = Plan(
-            poison=pack(poison),
+        plan = StepPlan(
+            step=0,
+            poison=pack_ids(list(poison)),
             closed=self._closed,
             opened=self._opened,
             slot_writes=self._writes,
-            rows=pack([entry.row for entry in entries]),
-            starts=pack([entry.start for entry in entries]),
-            lengths=pack([len(entry.ids) for entry in entries]),
-            token_ids=pack([token for entry in entries for token in entry.ids]),
-            slots=pack([slot for run in slots for slot in run]),
+            rows=pack_ids([entry.row for entry in entries]),
+            starts=pack_ids([entry.start for entry in entries]),
+            lengths=pack_ids([len(entry.ids) for entry in entries]),
+            token_ids=pack_ids([token for entry in entries for token in entry.ids]),
+            slots=pack_ids([slot for run in slots for slot in run]),
             sample=bytes(entry.sample for entry in entries),
-            speculated=pack([entry.speculated for entry in entries]),
+            speculated=pack_ids([entry.speculated for entry in entries]),
         )
-        guides, self._guides = self._guides, {}
+        matchers, self._matchers = self._matchers, {}
         self._opened, self._closed, self._writes = [], [], []
-        return plan, guides
+        return plan, matchers
 
-    def prefill(self, row: int, prompt: Sequence[int], chunk: int = 1 << 20) -> StepOutput:
+    def prefill(self, row: int, prompt: Sequence[int], chunk: int = 1 << 20) -> Gained:
         """Computes a row's prompt in chunks and samples after the last."""
         last = (len(prompt) - 1) // chunk * chunk
         for start in range(0, last, chunk):
@@ -158,14 +141,13 @@ class Driver:
         for row, prompt in enumerate(prompts):
             self.open(row, prompt, **options)
         output = self.step([Entry(row, prompt, 0) for row, prompt in enumerate(prompts)])
-        completions = [[token] for token in output.token_ids.tolist()]
-        self.sampled = [[one] for one in output.logprobs]
+        completions = [list(each.token_ids) for each in output.result.entries]
+        self.sampled = [list(each.logprobs) for each in output.result.entries]
         for i in range(count - 1):
             output = self.step([Entry(row, [-1], len(prompt) + i) for row, prompt in enumerate(prompts)])
-            for row, token in enumerate(output.token_ids.tolist()):
-                completions[row].append(token)
-            for one in output.logprobs:
-                self.sampled[one.row].append(one)
+            for row, each in enumerate(output.result.entries):
+                completions[row] += each.token_ids
+                self.sampled[row] += each.logprobs
         for row in range(len(prompts)):
             self.close(row)
         return completions
@@ -245,8 +227,8 @@ def entry() -> type[Entry]:
 
 
 @pytest.fixture(scope="session")
-def sampling() -> type[Sampling]:
-    return Sampling
+def sampling() -> Callable[..., Sampling]:
+    return greedy
 
 
 @pytest.fixture(scope="session")

@@ -241,7 +241,7 @@ def test_the_executor_gives_the_same_ahead_with_graphs_as_step_by_step_without(
         flying = [driver.launch([entry(row, prompt, 0) for row, prompt in enumerate(prompts)])]
         for i in range(20):
             flying.append(driver.launch([entry(row, [-1], len(prompt) + i) for row, prompt in enumerate(prompts)]))
-        found.append([each.output().token_ids.tolist() for each in flying])
+        found.append([driver.gained(each).token_ids for each in flying])
     assert found[0] == found[1]
 
 
@@ -358,8 +358,8 @@ def test_in_deterministic_mode_numbers_do_not_depend_on_company_or_chunks(
                 ids = prompt[known[row] :][:chunk] or [-1]
                 known[row] += len(ids)
                 entries.append(entry(row, ids, known[row] - len(ids), sample=known[row] >= len(prompt)))
-            for one in driver.step(entries).logprobs:
-                found[one.row].append(one.logprob)
+            for row, each in enumerate(driver.step(entries).result.entries):
+                found[row] += [one.logprob for one in each.logprobs]
         assert ([each[:5] for each in found] == alone) is deterministic
         for row in range(3):
             driver.close(row)

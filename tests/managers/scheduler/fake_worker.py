@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sapwood.managers.wire.steps import Guided, OpenRow, SampledLogprob, Scored, StepPlan, StepResult
-from sapwood.runtime.records import TopLogprobs, pack_ids, unpack_ids
+from sapwood.runtime.records import TopLogprobs, unpack_ids
+from sapwood.runtime.step import EntryResult, GrammarEdit, OpenRow, PromptLogprobs, SampledLogprob, StepPlan, StepResult
 
 VOCABULARY = 50
 POISON = -1
@@ -128,6 +128,7 @@ class FakeWorker:
     def __init__(self, total_slots: int) -> None:
         self.pool: list[int | None] = [None] * total_slots
         self.rows: dict[int, Row] = {}
+        self.grammars: set[str] = set()  # those it holds, by key
         self.computed = 0
         self.largest_step = 0
         self.shared_reads = 0  # slots that groups saved reading
@@ -160,7 +161,8 @@ class FakeWorker:
         for opened in plan.opened:
             assert opened.row not in self.rows, "a row was opened twice"
             prompt, output = unpack_ids(opened.prompt_ids).tolist(), unpack_ids(opened.output_ids).tolist()
-            guide = FakeGuide(prompt, output) if opened.grammar is not None else None
+            assert not opened.grammar or opened.grammar in self.grammars, "a grammar that is not held"
+            guide = FakeGuide(prompt, output) if opened.grammar else None
             self.rows[opened.row] = Row(opened, prompt, prompt + output, guide)
         for write in plan.slot_writes:
             for offset, slot in enumerate(unpack_ids(write.slots).tolist()):
@@ -201,31 +203,29 @@ class FakeWorker:
             for position in range(end - len(guess)):
                 right = row.print_at(position)
                 assert self.pool[row.slots[position]] == right, f"position {position} of row {row_index} is lost"
-        counts, token_ids, logprobs, scored, guided = [], [], [], [], []
+        results = []
         for entry, (row_index, start, end) in enumerate(zip(rows, starts, ends)):
-            row = self.rows[row_index]
+            row, scored = self.rows[row_index], None
             if row.opened.score_start is not None:
                 first, last = max(row.opened.score_start, start + 1), min(end + 1, len(row.prompt))
                 if first < last:
                     values = [next_logprob(row.prompt[: position + 1]) for position in range(first, last)]
-                    scored.append(Scored(entry, first, values, [TopLogprobs([], [])] * len(values)))
+                    scored = PromptLogprobs(first, values, [TopLogprobs([], [])] * len(values))
             gained: list[int] = []
+            edit = None
             if plan.sample[entry]:
                 assert len(row.sequence) == end - len(guesses[entry]), "a sample from the middle of the sequence"
-                gained, edit = self._sample(row, entry, guesses[entry])
-                if row.guide is not None:
-                    guided.append(edit)
-            counts.append(len(gained))
-            token_ids += gained
+                gained, edit = self._sample(row, guesses[entry])
+            logprobs = []
             if row.opened.sampling.logprobs is not None:
                 first = len(row.sequence) - len(gained)
-                logprobs += [
-                    SampledLogprob(entry, row.logprob(first + offset), TopLogprobs([], []))
-                    for offset in range(len(gained))
+                logprobs = [
+                    SampledLogprob(row.logprob(first + offset), TopLogprobs([], [])) for offset in range(len(gained))
                 ]
-        return StepResult(plan.step, pack_ids(counts), pack_ids(token_ids), logprobs, scored, 0.001, guided)
+            results.append(EntryResult(gained, logprobs, scored, edit if row.guide is not None else None))
+        return StepResult(plan.step, results, 0.001)
 
-    def _sample(self, row: Row, entry: int, guess: list[int]) -> tuple[list[int], Guided]:
+    def _sample(self, row: Row, guess: list[int]) -> tuple[list[int], GrammarEdit]:
         """The tokens that a row gains, and what its guide did; the row's sequence goes on with them."""
         gained: list[int] = []
         rewound = forced = 0
@@ -240,4 +240,4 @@ class FakeWorker:
             gained += new
             forced += max(len(new) - 1, 0)
             if rewind or complete or not 0 < len(gained) <= len(guess) or gained != guess[: len(gained)]:
-                return gained, Guided(entry, rewound, forced, held, complete, "")
+                return gained, GrammarEdit(rewound, forced, held, complete)

@@ -10,11 +10,12 @@ from fake_worker import FakeWorker
 from sapwood.constrained.spec import Compiled
 from sapwood.managers.scheduler.scheduler import Scheduler
 from sapwood.managers.wire.answers import Effort, Finish, TokenChunk
+from sapwood.managers.wire.grammars import ForgetGrammar, GrammarReady
 from sapwood.managers.wire.requests import TokenizedRequest
-from sapwood.managers.wire.steps import GrammarReady, StepPlan
 from sapwood.radix.prefix_cache import PrefixCache
 from sapwood.runtime.records import pack_ids
 from sapwood.runtime.sampling.params import Sampling
+from sapwood.runtime.step import StepPlan
 
 
 @dataclass
@@ -87,10 +88,19 @@ class Harness:
         self.scheduler.audit()
 
     def load_grammars(self) -> None:
-        """The worker loads what was ordered."""
+        """The worker loads what was ordered, and forgets what it may."""
         for order in self.scheduler.take_grammars():
-            self._take(self.scheduler.grammar_ready(GrammarReady(order.grammar.key)))
+            if isinstance(order, ForgetGrammar):
+                self.worker.grammars.remove(order.key)
+                continue
+            self.loaded(order.grammar.key)
             self.scheduler.audit()
+
+    def loaded(self, key: str, error: str = "") -> None:
+        """The worker has loaded a grammar, or could not."""
+        if not error:
+            self.worker.grammars.add(key)
+        self._take(self.scheduler.grammar_ready(GrammarReady(key, error)))
 
     def step(self) -> bool:
         """Plan while the pipeline has room, then let the worker finish one step. False: there was nothing to do."""

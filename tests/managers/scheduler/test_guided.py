@@ -6,7 +6,8 @@ import pytest
 from fake_worker import FakeGuide, completion, next_token
 from harness import Harness
 
-from sapwood.managers.wire.steps import GrammarReady
+from sapwood.managers.scheduler.grammar_loads import REMEMBERED
+from sapwood.managers.wire.grammars import ForgetGrammar
 
 PROMPTS = [[seed, 2, 3, seed + 4] for seed in range(40)]
 
@@ -85,7 +86,7 @@ def test_a_request_waits_for_its_grammar_while_others_run_and_it_is_ordered_once
     harness.run()
     assert harness.answers["free", 0].finish is not None
     assert scheduler.waiting == 2
-    harness._take(scheduler.grammar_ready(GrammarReady("slow")))
+    harness.loaded("slow")
     harness.run()
     for name, prompt in (("a", [1, 2, 3]), ("b", [1, 2, 4])):
         assert harness.answers[name, 0].token_ids == completion(prompt, 5, [], guided=True)
@@ -114,8 +115,8 @@ def test_a_grammar_that_cannot_be_loaded_ends_its_requests_only(again: bool) -> 
     harness.submit("bad", [1, 2, 3], 5, grammar="broken")
     harness.submit("good", [1, 2, 3], 5, grammar="fine")
     harness.scheduler.take_grammars()
-    harness._take(harness.scheduler.grammar_ready(GrammarReady("broken", "no such thing")))
-    harness._take(harness.scheduler.grammar_ready(GrammarReady("fine")))
+    harness.loaded("broken", "no such thing")
+    harness.loaded("fine")
     harness.run()
     finish = harness.answers["bad", 0].finish
     assert finish is not None
@@ -134,3 +135,25 @@ def test_waiting_for_a_grammar_counts_against_the_queue() -> None:
     finish = harness.answers["c", 0].finish
     assert finish is not None
     assert finish.fault == "load"
+
+
+def test_a_grammar_is_forgotten_once_many_others_came_but_not_while_a_request_has_it() -> None:
+    harness = Harness(slots=4000, max_running=1)
+    harness.submit("runs", [1, 2, 3], 400, grammar="runs")
+    harness.step()
+    harness.submit("waits", [1, 2, 3], 5, grammar="waits")
+    harness.step()
+    orders = []
+    for number in range(REMEMBERED + 5):
+        harness.submit(str(number), [1, 2, number], 5, grammar=str(number))
+        harness.load_grammars()
+        harness.scheduler.abort(str(number))
+        orders += [order for order in harness.scheduler.take_grammars() if isinstance(order, ForgetGrammar)]
+    assert [order.key for order in orders] == [str(number) for number in range(7)]
+    harness.submit("again", [1, 2, 0], 5, grammar="0")
+    assert len(harness.scheduler.take_grammars()) == 1
+    harness.loaded("0")
+    harness.run()
+    assert harness.answers["waits", 0].token_ids == completion([1, 2, 3], 5, [], guided=True)
+    assert harness.answers["again", 0].token_ids == completion([1, 2, 0], 5, [], guided=True)
+    harness.assert_idle()

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.managers.scheduler.queue import MAX_BYPASSED
-from sapwood.managers.wire.steps import StepResult
-from sapwood.runtime.records import pack_ids
+from sapwood.runtime.step import EntryResult, Failure, StepResult
 
 
 def numbers(seed: int, count: int) -> list[int]:
@@ -442,7 +441,7 @@ def test_an_answer_that_is_not_finite_ends_its_request_only() -> None:
     plan = harness.scheduler.plan()
     assert plan is not None
     result = harness.worker.execute(plan)
-    broken = StepResult(plan.step, pack_ids([-2, 1]), result.token_ids[4:], [], [], 0.0)
+    broken = StepResult(plan.step, [EntryResult(failure=Failure("not finite")), result.entries[1]])
     harness._take(harness.scheduler.apply(broken))
     harness.run()
     finish = harness.answers["bad", 0].finish

@@ -19,10 +19,9 @@ from sapwood.managers.wire import inboxes
 from sapwood.managers.wire import sockets as wire
 from sapwood.managers.wire.inboxes import ToTokenizer, ToWorker
 from sapwood.managers.wire.lifecycle import Limits, Shutdown
-from sapwood.managers.wire.message import Message
 from sapwood.managers.wire.requests import Abort
 from sapwood.managers.wire.sockets import AsyncInbox, Inbox, Link, Outbox
-from sapwood.runtime.records import pack_ids, unpack_ids
+from sapwood.runtime.records import Message, pack_ids, unpack_ids
 
 
 @pytest.fixture

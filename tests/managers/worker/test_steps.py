@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from sapwood.managers.wire.steps import StepPlan, StepResult
 from sapwood.managers.worker.steps import Steps
 from sapwood.runtime.launched import Launched, known
-from sapwood.runtime.records import unpack_ids
-from sapwood.runtime.step import StepOutput
+from sapwood.runtime.step import EntryResult, StepPlan, StepResult
 
 
 def plan(step: int) -> StepPlan:
     return StepPlan(step, [], [], [], b"", b"", b"", b"", b"", b"")
 
 
-def output(token: int) -> StepOutput:
-    return StepOutput(np.array([1], np.int32), np.array([token], np.int32), [], [], [])
+def gained(token: int) -> StepResult:
+    return StepResult(token, [EntryResult([token])])
 
 
 class Device:
@@ -29,22 +25,22 @@ class Device:
         self.over: set[int] = set()
         self.log: list[str] = []
 
-    def starts_ahead(self, step: StepPlan, guides: Any) -> bool:
+    def starts_ahead(self, step: StepPlan, matchers: Any) -> bool:
         return self.ahead
 
-    def launch(self, step: StepPlan, guides: Any) -> Launched:
+    def launch(self, step: StepPlan, matchers: Any) -> Launched:
         self.log.append(f"launch {step.step}")
         if not self.ahead:
-            return known(output(step.step))
+            return known(gained(step.step))
 
-        def finish() -> StepOutput:
+        def finish() -> StepResult:
             self.log.append(f"wait {step.step}")
-            return output(step.step)
+            return gained(step.step)
 
         return Launched(finish, lambda: step.step in self.over)
 
     def answer(self, result: StepResult) -> None:
-        assert unpack_ids(result.token_ids).tolist() == [result.step]
+        assert result.entries == [EntryResult([result.step])]
         assert result.seconds >= 0
         self.log.append(f"answer {result.step}")
 

@@ -69,7 +69,7 @@ def scores(driver: Any, ids: list[int], chunk: int = 1 << 20) -> np.ndarray:
 
     def collect(*arguments: Any) -> Any:
         output = original(*arguments)
-        found.extend(value for run in output.scored for value in run.logprobs)
+        found.extend(value for each in output.entries if each.prompt is not None for value in each.prompt.logprobs)
         return output
 
     driver.executor.step = collect

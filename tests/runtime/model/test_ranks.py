@@ -111,7 +111,7 @@ def behaviour(driver: Any, entry: Any, prompts: list[list[int]], guesses: list[i
         "drawn": drawn,
         "logprobs": np.array(logprobs),
         "scored": np.array([value for run in first.scored for value in run.logprobs]),
-        "speculated": output.token_ids.tolist(),
+        "speculated": output.token_ids,
     }
 
 

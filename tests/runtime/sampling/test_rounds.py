@@ -1,4 +1,4 @@
-"""Several tokens in one step: guesses that come true or not, and what a guide does to a row."""
+"""Several tokens in one step: guesses that come true or not, and what a matcher does to a row."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from sapwood.runtime.step import GrammarEdit
 
 SAMPLED: list[dict[str, Any]] = [
     {"temperature": 0.0},
@@ -44,13 +46,13 @@ def test_guesses_change_nothing_but_the_number_of_steps(
     output = driver.step(
         [entry(0, [whole[0], *guesses], len(prompt), speculated=5), entry(1, [beside[0]], len(other))],
     )
-    assert output.counts.tolist() == [right + 1, 1]
-    assert output.token_ids.tolist() == [*whole[1 : right + 2], beside[1]]
+    assert output.counts == [right + 1, 1]
+    assert output.token_ids == [*whole[1 : right + 2], beside[1]]
     logprobs = [one.logprob for one in output.logprobs]
     np.testing.assert_allclose(logprobs, [*values[0][1 : right + 2], values[1][1]], atol=1e-5)
-    assert [one.row for one in output.logprobs] == [0] * (right + 1) + [1]
+    assert [len(each.logprobs) for each in output.result.entries] == [right + 1, 1]
     follow = driver.step([entry(0, [-1], len(prompt) + right + 1), entry(1, [-1], len(other) + 1)])
-    assert follow.token_ids.tolist() == [whole[right + 2], beside[2]]
+    assert follow.token_ids == [whole[right + 2], beside[2]]
     driver.close(0)
     driver.close(1)
 
@@ -65,7 +67,7 @@ class Edit:
 
 
 class Script:
-    """A guide that allows every token but those of `banned`, and answers with the edits it was given."""
+    """A matcher that allows every token but those of `banned`, and answers with the edits it was given."""
 
     def __init__(self, edits: list[Callable[[int], Edit]], banned: tuple[int, ...] = ()) -> None:
         self.edits = edits
@@ -88,12 +90,12 @@ def keep(token: int) -> Edit:
 
 def test_a_mask_forbids_tokens_of_its_own_row_only(driver: Any, entry: Any, prompts: list[list[int]]) -> None:
     [[first, *_]] = driver.generate([prompts[2]], 2)
-    driver.open(0, prompts[2], guide=Script([keep], banned=(first,)))
+    driver.open(0, prompts[2], matcher=Script([keep], banned=(first,)))
     driver.open(1, prompts[2])
     output = driver.step([entry(0, prompts[2], 0), entry(1, prompts[2], 0)])
     assert output.token_ids[0] != first
     assert output.token_ids[1] == first
-    assert [run.entry for run in output.guided] == [0]
+    assert [each.edit is not None for each in output.result.entries] == [True, False]
     driver.close(0)
     driver.close(1)
 
@@ -103,43 +105,42 @@ def test_forced_tokens_come_with_the_sampled_one_and_count_as_generated(
 ) -> None:
     prompt = prompts[2]
     forced = [5, 6, 7]
-    guide = Script([lambda token: Edit([token, *forced]), keep])
-    driver.open(0, prompt, guide=guide, frequency_penalty=2.0)
+    matcher = Script([lambda token: Edit([token, *forced]), keep])
+    driver.open(0, prompt, matcher=matcher, frequency_penalty=2.0)
     output = driver.step([entry(0, prompt, 0)])
-    [run] = output.guided
-    assert (output.counts.tolist(), run.forced, run.rewind) == ([4], 3, 0)
-    assert output.token_ids.tolist()[1:] == forced
-    gained = output.token_ids.tolist()
-    after = driver.step([entry(0, gained, len(prompt))]).token_ids.tolist()
+    assert output.counts == [4]
+    assert output.result.entries[0].edit == GrammarEdit(rewind=0, forced=3, held=0, complete=False)
+    assert output.token_ids[1:] == forced
+    gained = output.token_ids
+    after = driver.step([entry(0, gained, len(prompt))]).token_ids
     driver.close(0)
     driver.open(0, prompt, output=gained, frequency_penalty=2.0)  # the penalties count the forced ones too
-    assert driver.prefill(0, [*prompt, *gained]).token_ids.tolist() == after
+    assert driver.prefill(0, [*prompt, *gained]).token_ids == after
     driver.close(0)
 
 
 def test_tokens_taken_back_no_longer_count_and_end_the_step(driver: Any, entry: Any, prompts: list[list[int]]) -> None:
     prompt = prompts[2]
-    guide = Script([keep, keep, lambda _: Edit([], rewind=2, held=0), keep])
-    driver.open(0, prompt, guide=guide, frequency_penalty=2.0)
-    first = driver.step([entry(0, prompt, 0)]).token_ids.tolist()
-    second = driver.step([entry(0, first, len(prompt))]).token_ids.tolist()
+    matcher = Script([keep, keep, lambda _: Edit([], rewind=2, held=0), keep])
+    driver.open(0, prompt, matcher=matcher, frequency_penalty=2.0)
+    first = driver.step([entry(0, prompt, 0)]).token_ids
+    second = driver.step([entry(0, first, len(prompt))]).token_ids
     output = driver.step([entry(0, second, len(prompt) + 1)])
-    [run] = output.guided
-    assert (output.counts.tolist(), run.rewind) == ([0], 2)
+    assert output.counts == [0]
+    assert output.result.entries[0].edit == GrammarEdit(rewind=2, forced=0, held=0, complete=False)
     again = driver.step([entry(0, prompt[-1:], len(prompt) - 1)])
-    assert again.token_ids.tolist() == first  # nothing is penalized any more
+    assert again.token_ids == first  # nothing is penalized any more
     driver.close(0)
 
 
-def test_a_guess_goes_on_through_what_a_guide_forces(driver: Any, entry: Any, prompts: list[list[int]]) -> None:
+def test_a_guess_goes_on_through_what_a_grammar_forces(driver: Any, entry: Any, prompts: list[list[int]]) -> None:
     prompt = prompts[2]
     [whole] = driver.generate([prompt], 6)
     forced = whole[2]
-    guide = Script([keep, lambda token: Edit([token, forced]), keep, lambda token: Edit([token], complete=True)])
-    driver.open(0, prompt, guide=guide)
+    matcher = Script([keep, lambda token: Edit([token, forced]), keep, lambda token: Edit([token], complete=True)])
+    driver.open(0, prompt, matcher=matcher)
     driver.step([entry(0, prompt, 0)])
     output = driver.step([entry(0, whole[:4], len(prompt), speculated=3)])
-    assert output.token_ids.tolist() == whole[1:5]
-    [run] = output.guided
-    assert (run.forced, run.complete) == (1, True)
+    assert output.token_ids == whole[1:5]
+    assert output.result.entries[0].edit == GrammarEdit(rewind=0, forced=1, held=0, complete=True)
     driver.close(0)
