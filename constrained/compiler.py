@@ -15,14 +15,20 @@ from .grammar.ebnf import check_ebnf, ebnf_to_lark
 from .grammar.lark import json_grammar, lark_grammar, literal, regex_terminal, whole_pattern
 from .grammar.structural_tag_grammar import compile_structural_tag
 from .schema.check import Checked, check_schema
-from .schema.document import MAX_BYTES, parse_json
-from .spec import Compiled, Constraint, ConstraintError, EngineName
+from .schema.document import parse_json
+from .spec import (
+    MAX_CHOICES,
+    MAX_CONSTRAINT_BYTES,
+    MAX_STRING,
+    MAX_WHITESPACE,
+    Compiled,
+    Constraint,
+    ConstraintError,
+    EngineName,
+)
 
 if TYPE_CHECKING:
     from .vocabulary import Vocabulary
-
-MAX_WHITESPACE = 1000
-MAX_CHOICES = 10_000
 
 
 def compile_constraint(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
@@ -44,14 +50,14 @@ def constraint_key(constraint: Constraint) -> str:
 def _check_limits(constraint: Constraint) -> None:
     if not 0 <= constraint.max_whitespace <= MAX_WHITESPACE:
         raise ConstraintError(f"max_whitespace must be from 0 to {MAX_WHITESPACE}, not {constraint.max_whitespace}")
-    if constraint.max_string < 0:
-        raise ConstraintError(f"max_string must be 0 (no bound) or more, not {constraint.max_string}")
+    if not 0 <= constraint.max_string <= MAX_STRING:
+        raise ConstraintError(f"max_string must be from 0 (no bound) to {MAX_STRING}, not {constraint.max_string}")
     try:
         size = len(constraint.body.encode())
     except UnicodeEncodeError as error:
         raise ConstraintError(f"the constraint's text cannot be encoded: {error.reason}") from None
-    if size > MAX_BYTES:
-        raise ConstraintError(f"the constraint has {size} bytes; at most {MAX_BYTES} are allowed")
+    if size > MAX_CONSTRAINT_BYTES:
+        raise ConstraintError(f"the constraint has {size} bytes; at most {MAX_CONSTRAINT_BYTES} are allowed")
 
 
 def _by_llguidance(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:

@@ -9,6 +9,12 @@ import msgspec
 Kind = Literal["json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag"]
 EngineName = Literal["llguidance", "xgrammar"]
 
+MAX_CONSTRAINT_BYTES = 1 << 20  # of a constraint's body, and of any other JSON text that is read here
+MAX_CHOICES = 10_000
+MAX_WHITESPACE = 64  # characters between two tokens of JSON
+MAX_STRING = 10**6  # what `max_string` may say
+COMPILE_SECONDS = 5.0  # how long a server lets one constraint be compiled
+
 
 class Constraint(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """One constraint of one request, before it is compiled.
@@ -20,6 +26,7 @@ class Constraint(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     max_whitespace: how many whitespace characters JSON may have between two of its tokens; 0 is compact JSON.
     max_string: the longest JSON string, in characters, where the schema itself bounds neither length nor pattern nor
     format; 0 means no bound.
+    The defaults are those of every face: requests, the command line, tools.
     extra_properties: False keeps a completion to the properties that a schema names, where it names some and leaves
     others open: a small model goes on inventing them until its tokens are used up. An object's names are those of all
     schemas that apply or may apply to it, but alternatives that are whole objects have their own only.
@@ -32,7 +39,7 @@ class Constraint(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     max_whitespace: int = 0
     max_string: int = 1024
     engine: Literal["auto", "llguidance", "xgrammar"] = "auto"
-    extra_properties: bool = True
+    extra_properties: bool = False
 
 
 class Unenforced(msgspec.Struct, frozen=True, array_like=True):

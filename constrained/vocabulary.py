@@ -1,11 +1,13 @@
-"""A model's vocabulary as grammar engines need it. The data is handed in; this module must not know any tokenizer."""
+"""A model's vocabulary as grammar engines need it, made of what a tokenizer says. It must import no tokenizer: whoever
+compiles or loads constraints hands one in.
+"""
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,12 +17,54 @@ if TYPE_CHECKING:
 
 Encode = Callable[[str], list[int]]
 
+_MARK = "\x02"  # a character that no token joins to its neighbours
+
 # Sets of tokens that llguidance takes as a whole where the grammar allows all of them: what a JSON string can hold that
 # has room for so many characters. Without sets for short ones the mask of a short string takes ten times as long.
 _STRING_CHARACTER = r'[^"\\\x00-\x1F\x7F]'
 _SLICES = [r"[\x20\x0A\x0D\x09]+"]
 _SLICES += [f"{_STRING_CHARACTER}{{1,{length}}}" for length in (5, 10, 15, 20, 30)]
 _SLICES += [f"{_STRING_CHARACTER}+"]
+
+
+class TokenSource(Protocol):
+    """What a vocabulary is made of: a model's tokenizer has it all. ids are 0 .. vocab_size - 1."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+
+    @property
+    def control_ids(self) -> frozenset[int]: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+
+def vocabulary_of(tokenizer: TokenSource) -> Vocabulary:
+    """The vocabulary of `tokenizer`; raises ValueError for a model without an end token."""
+    ids = range(tokenizer.vocab_size)
+    return Vocabulary(map(tokenizer.token_bytes, ids), tokenizer.eos_ids, tokenizer.control_ids, _continuing(tokenizer))
+
+
+def _continuing(tokenizer: TokenSource) -> Encode:
+    """`tokenizer.encode` for text that goes on: where it puts a space before every text, text after a mark."""
+
+    def spell(ids: list[int]) -> bytes:
+        return b"".join(map(tokenizer.token_bytes, ids))
+
+    if spell(tokenizer.encode("a")) == b"a":
+        return tokenizer.encode
+    head = tokenizer.encode(_MARK)
+
+    def encode(text: str) -> list[int]:
+        ids = tokenizer.encode(_MARK + text)
+        return ids[len(head) :] if ids[: len(head)] == head else tokenizer.encode(text)
+
+    return encode
 
 
 class Vocabulary:

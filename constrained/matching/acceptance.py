@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from ..compiler import compile_constraint
 from ..engines.registry import load
 from ..schema.document import escape, parse_json
 from ..schema.normalise import normalise
@@ -45,7 +48,7 @@ def accepts_document(constraint: Constraint, compiled: Compiled, vocabulary: Voc
     return any(accepts(compiled, vocabulary, each) for each in dict.fromkeys(texts))
 
 
-def why_rejected(constraint: Constraint, text: str) -> str:
+def why_rejected(constraint: Constraint, vocabulary: Vocabulary, text: str) -> str:
     """Why no completion could be a text that `accepts_document` does not accept: a place in it, and what is wrong."""
     if constraint.kind not in ("json_schema", "json_object"):
         return f"the {constraint.kind} does not allow this text"
@@ -56,10 +59,18 @@ def why_rejected(constraint: Constraint, text: str) -> str:
     normal = normalise(_schema(constraint), constraint.strict)
     error = Validation(normal.schema, normal.draft).main_error(normal.schema, document)
     if error is None:
+        if not constraint.extra_properties and _is_accepted_when_open(constraint, vocabulary, text):
+            return "the schema allows it, but where a schema names properties a completion has no others"
         bounds = f"strings of more than {constraint.max_string} characters, or numbers of very many digits"
         return f"the schema allows it, but completions have bounds where a schema has none: {bounds}"
     pointer = "".join(f"/{escape(str(part))}" for part in error.absolute_path)
     return f"{pointer or '/'}: {error.message[:MAX_MESSAGE]}"
+
+
+def _is_accepted_when_open(constraint: Constraint, vocabulary: Vocabulary, text: str) -> bool:
+    """Whether it would be accepted if objects could have properties that the schema does not name."""
+    constraint = msgspec.structs.replace(constraint, extra_properties=True)
+    return accepts_document(constraint, compile_constraint(constraint, vocabulary), vocabulary, text)
 
 
 def _schema(constraint: Constraint) -> Any:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 from urllib.parse import unquote, urldefrag, urljoin
 
-from ..spec import ConstraintError, Unenforced
+from ..spec import MAX_CONSTRAINT_BYTES, ConstraintError, Unenforced
 
-MAX_BYTES = 1 << 20
 MAX_DEPTH = 100  # how deep objects and arrays may be nested in a schema's text
 
 Json = Any
@@ -51,8 +50,8 @@ def kind_of(value: Json) -> str:
 def parse_json(text: str, what: str) -> Json:
     """The value of a JSON text. Raises ConstraintError beyond the limits on size and depth, and for bad JSON."""
     size = len(text.encode("utf-8", "surrogatepass"))
-    if size > MAX_BYTES:
-        raise ConstraintError(f"{what} has {size} bytes; at most {MAX_BYTES} are allowed")
+    if size > MAX_CONSTRAINT_BYTES:
+        raise ConstraintError(f"{what} has {size} bytes; at most {MAX_CONSTRAINT_BYTES} are allowed")
     depth = deepest = 0
     for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', text, re.DOTALL):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)

@@ -1,4 +1,7 @@
-"""`sapwood grammar`: what a constraint would do, and to which documents."""
+"""`sapwood grammar`: what a constraint would do, and to which documents.
+
+It answers what a server would: a constraint takes the way of a request's, and has the same limits and defaults.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ...constrained.compiler import compile_constraint
 from ...constrained.matching.acceptance import accepts_document, why_rejected
-from ...constrained.spec import Compiled, Constraint, ConstraintError, Kind, Unenforced
+from ...constrained.spec import COMPILE_SECONDS, Compiled, ConstraintError, Kind, Unenforced
+from ...constrained.vocabulary import vocabulary_of
 from ...runtime.text.tokenizers.loading import load_tokenizer
 from ...runtime.weights import hub
-from ..vocabulary import vocabulary_of
+from ..front.constraints import OPTIONS, Constraints, requested_constraint
 from ..wire.errors import InvalidRequest
 
 REFUSED = 2
@@ -40,13 +45,23 @@ def grammar(arguments: argparse.Namespace) -> int:
     Raises InvalidRequest where the constraint's file cannot be read as what it should be. Of documents that cannot be
     read, standard error says so, and the status.
     """
-    constraint = _constraint(arguments)
+    show = _as_json if arguments.json else _as_text
+    fields = _fields(arguments)
+    try:
+        constraint = requested_constraint(fields)
+        assert constraint is not None
+    except InvalidRequest as error:
+        if error.field in OPTIONS:
+            raise
+        print(show(None, [Unenforced("", "", str(error))], 0.0), flush=True)
+        return REFUSED
     vocabulary = vocabulary_of(load_tokenizer(hub.resolve(arguments.model)))
     compile_constraint(msgspec.structs.replace(constraint, kind="json_object", body=""), vocabulary)  # to be warm
-    show = _as_json if arguments.json else _as_text
     began = time.perf_counter()
     try:
         compiled = compile_constraint(constraint, vocabulary)
+        if time.perf_counter() - began > COMPILE_SECONDS:
+            raise ConstraintError(f"it takes more than {COMPILE_SECONDS:g} seconds to compile; make it simpler")
     except ConstraintError as error:
         refused = error.refused or [Unenforced("", "", str(error))]
         print(show(None, refused, _ms_since(began)), flush=True)
@@ -57,7 +72,7 @@ def grammar(arguments: argparse.Namespace) -> int:
         try:
             for document in _documents(Path(path), constraint.kind):
                 accepted = accepts_document(constraint, compiled, vocabulary, document.text)
-                why = "" if accepted else why_rejected(constraint, document.text)
+                why = "" if accepted else why_rejected(constraint, vocabulary, document.text)
                 print(_verdict(index, document, why, as_json=arguments.json), flush=True)
                 index += 1
         except InvalidRequest as error:
@@ -66,17 +81,17 @@ def grammar(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _constraint(arguments: argparse.Namespace) -> Constraint:
+def _fields(arguments: argparse.Namespace) -> Constraints:
+    """The constraint as a request would say it."""
     path = Path(arguments.file)
     body = _read(path)
     kind = arguments.kind or _SUFFIXES.get(path.suffix) or _kind_of(body)
     if kind is None:
         known = ", ".join(_SUFFIXES)
         raise InvalidRequest(f"{path.name} could be anything: say --schema, --regex or --ebnf (known without: {known})")
-    names = ("max_whitespace", "max_string")
-    bounds = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
-    text = body.removesuffix("\n") if kind == "regex" else body
-    return Constraint(_KINDS[kind], text, strict=not arguments.relax, engine=arguments.engine, **bounds)
+    given: dict[str, Any] = {_KINDS[kind]: body.removesuffix("\n") if kind == "regex" else body}
+    options = {name: getattr(arguments, name) for name in OPTIONS}
+    return Constraints(**given, **{name: value for name, value in options.items() if value is not None})
 
 
 def _kind_of(body: str) -> str | None:

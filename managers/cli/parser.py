@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import NoReturn
 
 from ...constrained.near_names import probably_meant
+from ...constrained.spec import Constraint
 from ..wire.options import CACHE
 from . import options
 
@@ -27,7 +28,8 @@ one machine mean something only beside another's that were taken in the same min
 """
 _GRAMMAR = """\
 Say what a constraint would do: whether it can be enforced, in full or why not, by which engine, and how long it takes
-to compile. Then say of each document whether a completion under the constraint could be it.
+to compile. Then say of each document whether a completion under the constraint could be it. The answers are those of a
+server: its limits and its defaults are these, and requests have a field for each of the options.
 
 FILE is a JSON schema (.json), a regular expression (.regex, .txt) or a GBNF grammar (.ebnf, .gbnf); --schema, --regex
 and --ebnf say so for other names (a JSON object and a text with ::= in it speak for themselves). A newline at the end
@@ -137,6 +139,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _add_grammar(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(commands, "grammar", "say what a schema, regex or EBNF grammar would do to documents", _GRAMMAR)
+    defaults = Constraint("json_schema")
     parser.add_argument("file", metavar="FILE", help="the constraint")
     parser.add_argument(
         "documents", metavar="DOCUMENT", nargs="*", default=[], help="what to accept or reject; may be left out"
@@ -149,12 +152,33 @@ def _add_grammar(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--model", default="smollm2", metavar="NAME", help="whose tokenizer to compile for (default: smollm2)"
     )
     parser.add_argument(
-        "--engine", default="auto", choices=("auto", "llguidance", "xgrammar"), help="grammar engine (default: auto)"
+        "--engine",
+        dest="grammar_engine",
+        choices=("auto", "llguidance", "xgrammar"),
+        help=f"grammar engine (default: {defaults.engine})",
     )
     parser.add_argument(
-        "--max-whitespace", type=int, metavar="N", help="whitespace between two tokens of JSON (default: 0)"
+        "--max-whitespace",
+        type=int,
+        metavar="N",
+        help=f"whitespace between two tokens of JSON (default: {defaults.max_whitespace})",
     )
     parser.add_argument(
-        "--max-string", type=int, metavar="N", help="longest string where nothing else says; 0: any (default: 1024)"
+        "--max-string",
+        type=int,
+        metavar="N",
+        help=f"longest string where nothing else says; 0: any (default: {defaults.max_string})",
     )
-    parser.add_argument("--relax", action="store_true", help="let pass what cannot be enforced, and say so")
+    parser.add_argument(
+        "--extra-properties",
+        action="store_const",
+        const=True,
+        help="where a schema names properties, let completions have others as well",
+    )
+    parser.add_argument(
+        "--relax",
+        dest="strict",
+        action="store_const",
+        const=False,
+        help="let pass what cannot be enforced, and say so",
+    )

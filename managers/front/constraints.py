@@ -7,27 +7,22 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...constrained.spec import Constraint, Kind
+from ...constrained.spec import MAX_CHOICES, MAX_STRING, MAX_WHITESPACE, Constraint, Kind
+from ..wire.constraint_body import check_size, json_text
 from ..wire.errors import InvalidRequest
 from .bodies import check_encodable
-
-MAX_CONSTRAINT_BYTES = 2**20
-MAX_CHOICES = 10_000
-MAX_WHITESPACE = 64
-MAX_STRING = 10**6
 
 KINDS: tuple[Kind, ...] = ("json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag")
 _WITH_JSON = ("json_schema", "json_object", "structural_tag")
 _WITH_SCHEMA = ("json_schema", "structural_tag")
-_UNSET = {
-    **{"strict": True, "grammar_engine": "auto", "extra_properties": False},
-    **{"max_whitespace": None, "max_string": None},
-}
-OPTIONS = tuple(_UNSET)
+OPTIONS = ("strict", "grammar_engine", "max_whitespace", "max_string", "extra_properties")
+_DEFAULTS = Constraint("json_object")
 
 
 class Constraints(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The fields of a request that constrain its completion; at most one of the first six may be given.
+
+    The options that are not given are as `constrained.spec.Constraint` has them.
 
     json_schema: a JSON Schema (Draft 2020-12), as an object, as true or false, or as JSON text; the completion is a
         JSON document that it accepts. json_object: true wants any JSON object.
@@ -36,8 +31,9 @@ class Constraints(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     structural_tag: free text with constrained spans, see `constrained.grammar.structural_tag`.
     strict: what no grammar enforces is refused. False relaxes it instead, and the answer says so (`relaxed`).
     grammar_engine: "auto" picks one that enforces everything; "llguidance" or "xgrammar" is used, or it is refused.
-    max_whitespace: most whitespace characters between two tokens of JSON; 0 is compact JSON. None means 0.
-    max_string: most characters of a JSON string that the schema does not bound; 0 is no bound. None means 1024.
+    max_whitespace: most whitespace characters between two tokens of JSON; 0, as without it, is compact JSON.
+    max_string: most characters of a JSON string that the schema does not bound; 0 is no bound. Without it:
+        `Constraint.max_string`.
     extra_properties: where a schema names properties and says nothing of others, the completion has none but those that
         are named. True lets it have others: small models then seldom find an end.
     """
@@ -48,14 +44,17 @@ class Constraints(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ebnf: str | None = None
     choice: list[str] | None = None
     structural_tag: dict[str, Any] | None = None
-    strict: bool = True
-    grammar_engine: Literal["auto", "llguidance", "xgrammar"] = "auto"
+    strict: bool = _DEFAULTS.strict
+    grammar_engine: Literal["auto", "llguidance", "xgrammar"] = _DEFAULTS.engine
     max_whitespace: int | None = None
     max_string: int | None = None
-    extra_properties: bool = False
+    extra_properties: bool = _DEFAULTS.extra_properties
 
 
-def constraint_of(fields: Constraints) -> Constraint | None:
+_NOTHING = Constraints()
+
+
+def requested_constraint(fields: Constraints) -> Constraint | None:
     """The constraint that a request asks for, if any. Raises InvalidRequest naming the field."""
     given = given_kinds(fields)
     if len(given) > 1:
@@ -65,12 +64,6 @@ def constraint_of(fields: Constraints) -> Constraint | None:
     constraint = Constraint(kind=given[0], body=_body(fields, given[0]), **_options(fields, given[0]))
     check_size(constraint.body, given[0])
     return constraint
-
-
-def check_size(body: str, field: str) -> None:
-    """Raise InvalidRequest for the body of a constraint that is too large to be compiled."""
-    if len(body.encode("utf-8", "surrogatepass")) > MAX_CONSTRAINT_BYTES:
-        raise InvalidRequest(f"{field} may have {MAX_CONSTRAINT_BYTES} bytes at most.", field)
 
 
 def tool_options(fields: Constraints) -> Constraint:
@@ -87,7 +80,7 @@ def given_kinds(fields: Constraints) -> list[Kind]:
 def refuse_options(fields: Constraints) -> None:
     """Raise InvalidRequest where an option is given though nothing constrains the completion."""
     for name in OPTIONS:
-        if getattr(fields, name) != _UNSET[name]:
+        if getattr(fields, name) != getattr(_NOTHING, name):
             raise InvalidRequest(f"{name} needs a constraint ({', '.join(KINDS)}) or tools to call.", name)
 
 
@@ -106,7 +99,7 @@ def _options(fields: Constraints, kind: Kind) -> dict[str, Any]:
     return {
         "strict": fields.strict,
         "engine": fields.grammar_engine,
-        "extra_properties": fields.extra_properties or kind not in _WITH_SCHEMA,
+        "extra_properties": fields.extra_properties,
         **{name: value for name in ("max_whitespace", "max_string") if (value := getattr(fields, name)) is not None},
     }
 
@@ -125,11 +118,6 @@ def _body(fields: Constraints, kind: Kind) -> str:
         return value if isinstance(value, str) else json_text(value)
     except ValueError as error:
         raise InvalidRequest(f"{kind} cannot be written as JSON: {error}.", kind) from None
-
-
-def json_text(value: Any) -> str:
-    """A value as compact JSON text, keys in their order. Raises ValueError for numbers that are not finite."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _schema_text(text: str) -> str:

@@ -20,7 +20,7 @@ from ..wire.errors import InvalidRequest
 from ..wire.requests import Chat, Submit
 from .bodies import check_encodable
 from .chats import check_chat, check_tool_choice
-from .constraints import Constraints, constraint_of, refuse_options, tool_options
+from .constraints import Constraints, refuse_options, requested_constraint, tool_options
 
 DEFAULT_MAX_TOKENS = 128
 MAX_TOKENS = 2**31 - 1
@@ -293,7 +293,7 @@ def _chat(request: GenerateRequest) -> Chat | None:
 
 def _constraint(request: GenerateRequest, chat: Chat | None) -> Constraint | None:
     """What the completion must match. Of tools only the options: the tokenizer knows how the model writes its calls."""
-    constraint = constraint_of(request)
+    constraint = requested_constraint(request)
     calls_tools = chat is not None and chat.tool_choice != "none"
     if constraint is None and not calls_tools:
         refuse_options(request)

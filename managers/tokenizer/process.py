@@ -33,7 +33,7 @@ from .grammars.pool import CompilerFailed
 from .grammars.service import GrammarService, Refused
 from .prompt_encoding import Encoded, PromptEncoder, encoding_work, rendering_work
 from .text_output import SampleOutput
-from .tool_calling import CallOutput, calls_tools, complaint_about, constraint_of
+from .tool_calling import CallOutput, calls_tools, complaint_about, constraint_with_tools
 
 WARM_AFTER_SECONDS = 1.0  # once requests can come; an engine that ends before that has no use for it
 LONG_WORK = 20_000  # bytes; encoding this many takes some milliseconds
@@ -144,7 +144,7 @@ class TokenizerProcess:
 
     async def _compiled(self, submit: Submit) -> Compiled | None:
         """The constraint of a request. Raises InvalidRequest."""
-        constraint = constraint_of(submit, self._style)
+        constraint = constraint_with_tools(submit, self._style)
         if constraint is None:
             return None
         try:

@@ -10,8 +10,8 @@ import msgspec
 from ...constrained.spec import Constraint
 from ...runtime.text.chat.tool_calls import ToolCallParser
 from ...runtime.text.chat.tool_formats import TOOL_FORMATS, ToolFormat, structural_tag
-from ..front.constraints import check_size, json_text
 from ..wire.answers import Finish, ToolCallPiece
+from ..wire.constraint_body import check_size, json_text
 from ..wire.errors import InvalidRequest
 from ..wire.requests import Submit
 
@@ -24,7 +24,7 @@ def calls_tools(submit: Submit) -> bool:
     return submit.chat is not None and submit.chat.tool_choice != "none"
 
 
-def constraint_of(submit: Submit, style: ToolFormat | None) -> Constraint | None:
+def constraint_with_tools(submit: Submit, style: ToolFormat | None) -> Constraint | None:
     """What the completion must match, tool calls as this model writes them. Raises InvalidRequest.
 
     A function that says `"strict": false` relaxes the schemas of all: there is one grammar.

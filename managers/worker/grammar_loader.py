@@ -89,8 +89,8 @@ class GrammarLoader:
     def _shared(self) -> ConstraintLoader:
         if self._loader is None:
             from ...constrained.matching.loading import ConstraintLoader
+            from ...constrained.vocabulary import vocabulary_of
             from ...runtime.text.tokenizers.loading import load_tokenizer
-            from ..vocabulary import vocabulary_of
 
             self._loader = ConstraintLoader(vocabulary_of(load_tokenizer(self._model_path)))
         return self._loader

@@ -25,8 +25,7 @@ from sapwood.constrained.compiler import compile_constraint
 from sapwood.constrained.matching.completion import ConstrainedCompletion
 from sapwood.constrained.matching.loading import ConstraintLoader, LoadedConstraint
 from sapwood.constrained.spec import Constraint, ConstraintError
-from sapwood.constrained.vocabulary import Vocabulary
-from sapwood.managers.vocabulary import vocabulary_of
+from sapwood.constrained.vocabulary import Vocabulary, vocabulary_of
 from sapwood.runtime.text.tokenizers.loading import load_tokenizer
 from sapwood.runtime.weights import hub
 
@@ -108,7 +107,7 @@ def load_all(
             case = json.loads(line)
             try:
                 compiled = compile_constraint(
-                    Constraint("json_schema", json.dumps(case["schema"]), max_whitespace=0), vocabulary
+                    Constraint("json_schema", json.dumps(case["schema"]), extra_properties=True), vocabulary
                 )
             except ConstraintError:
                 refused += 1

@@ -11,8 +11,7 @@ import pytest
 from llguidance import LLMatcher
 
 from sapwood.constrained.spec import Compiled
-from sapwood.constrained.vocabulary import Vocabulary
-from sapwood.managers.vocabulary import vocabulary_of
+from sapwood.constrained.vocabulary import Vocabulary, vocabulary_of
 from sapwood.runtime.text.tokenizers.base import Tokenizer
 from sapwood.runtime.text.tokenizers.loading import load_tokenizer
 

@@ -14,7 +14,8 @@ OCTETS = Vocabulary([*(bytes([byte]) for byte in range(256)), b""], [256], [], l
 
 
 def constraint_of(schema: Any, **options: Any) -> Constraint:
-    return Constraint("json_schema", json.dumps(schema), **options)
+    """Unless the options say otherwise, documents may have whatever properties the schema lets them have."""
+    return Constraint("json_schema", json.dumps(schema), **{"extra_properties": True, **options})
 
 
 def compiled(schema: Any, **options: Any) -> Compiled:
@@ -33,6 +34,6 @@ def verdicts(schema: Any, documents: list[Any], **options: Any) -> list[bool]:
 
 
 def accepted(kind: Kind, body: str, texts: list[str], **options: Any) -> list[str]:
-    """Those of the texts that a constraint accepts as they are."""
-    made = compile_constraint(Constraint(kind, body, **options), OCTETS)
+    """Those of the texts that a constraint accepts as they are; options as in `constraint_of`."""
+    made = compile_constraint(Constraint(kind, body, **{"extra_properties": True, **options}), OCTETS)
     return [text for text in texts if accepts(made, OCTETS, text)]

@@ -17,9 +17,8 @@ import msgspec
 
 from ....constrained.compiler import compile_constraint
 from ....constrained.spec import Constraint, ConstraintError
-from ....constrained.vocabulary import Vocabulary
+from ....constrained.vocabulary import Vocabulary, vocabulary_of
 from ....runtime.text.tokenizers.loading import load_tokenizer
-from ...vocabulary import vocabulary_of
 from .pipe import Done, Job, Setup, Started, ToCompiler, frame, read_frame
 
 _PR_SET_PDEATHSIG = 1

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ....constrained.spec import Constraint
+from ....constrained.spec import COMPILE_SECONDS, Constraint
 from ....runtime.errors import SapwoodError
 from ...wire.logs import logger
 from .pipe import HEADER_BYTES, Done, FromCompiler, Job, Setup, frame, length_of
@@ -20,7 +20,6 @@ from .queue import Asked, GrammarQueue
 log = logger("grammar")
 
 COMMAND = (sys.executable, "-P", "-m", f"{__name__.rpartition('.')[0]}.compiler")
-COMPILE_SECONDS = 5.0
 IMPORT_SECONDS = 10.0  # more for the first constraint of a process that needs xgrammar, whose import takes seconds
 START_SECONDS = 60.0
 MAX_COMPILERS = 3

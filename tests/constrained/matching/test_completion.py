@@ -393,7 +393,7 @@ CHECKED: list[Any] = [
 
 @pytest.mark.parametrize("number", range(len(CHECKED)))
 def test_what_no_grammar_expresses_holds(smollm2: Vocabulary, number: int) -> None:
-    constraint = Constraint("json_schema", json.dumps(CHECKED[number]), max_whitespace=0)
+    constraint = Constraint("json_schema", json.dumps(CHECKED[number]), extra_properties=True)
     template = ConstraintLoader(smollm2).load(compile_constraint(constraint, smollm2))
     for seed in range(12):
         completion = Completion(template.start(), smollm2)

@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 
 from sapwood.__main__ import main
+from sapwood.constrained.spec import Compiled, Constraint
+from sapwood.managers.cli import grammar
+from sapwood.managers.front.bodies import struct_from
+from sapwood.managers.front.params import GenerateRequest, to_submit
+from sapwood.managers.wire.errors import InvalidRequest
 
 SCHEMA = {
     "type": "object",
@@ -82,6 +87,62 @@ def test_why_a_document_is_rejected(write, capsys) -> None:
     assert b == "b.json: rejected: /b~1c/1: 'y' is too short"
     assert c.startswith("c.json: rejected: it is not JSON: Expecting property name")
     assert d.startswith("d.json: rejected: the schema allows it, but completions have bounds")
+
+
+@pytest.mark.parametrize("kind", ["schema", "regex"])
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ([], {}),
+        (["--extra-properties"], {"extra_properties": True}),
+        (["--max-whitespace", "64"], {"max_whitespace": 64}),
+        (["--max-whitespace", "65"], {"max_whitespace": 65}),
+        (["--max-string", "0"], {"max_string": 0}),
+        (["--max-string", "1000001"], {"max_string": 1000001}),
+        (["--relax", "--engine", "xgrammar"], {"strict": False, "grammar_engine": "xgrammar"}),
+    ],
+)
+def test_it_compiles_and_refuses_what_a_server_would(kind, options, fields, write, capsys, monkeypatch) -> None:
+    compiled = []
+
+    def compile_constraint(constraint: Constraint, vocabulary: Any) -> Compiled:
+        compiled.append(constraint)
+        return Compiled("", "llguidance", b"")
+
+    monkeypatch.setattr(grammar, "compile_constraint", compile_constraint)
+    path = write("s.json", "true")
+    field = "json_schema" if kind == "schema" else "regex"
+    status = main(["grammar", f"--{kind}", path, *options])
+    wanted, refusal = asked_of_a_server({field: "true", **fields})
+    assert (status, compiled[-1:]) == (2 if refusal else 0, [] if refusal else [wanted])
+    assert refusal in capsys.readouterr().err
+
+
+def asked_of_a_server(fields: dict[str, Any]) -> tuple[Constraint | None, str]:
+    """What a server would compile, or the sentence with which it refuses."""
+    try:
+        submit = to_submit(struct_from({"prompt": "hi", **fields}, GenerateRequest), vocab_size=300)
+    except InvalidRequest as error:
+        return None, str(error)
+    return submit.constraint, ""
+
+
+def test_properties_that_the_schema_does_not_name_need_an_option(write, capsys) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    paths = [write("s.json", schema), write("a.json", {"a": 1}), write("b.json", {"a": 1, "b": 2})]
+    assert main(["grammar", *paths]) == 0
+    out = capsys.readouterr().out
+    reason = "the schema allows it, but where a schema names properties a completion has no others"
+    assert out.endswith(f"a.json: accepted\nb.json: rejected: {reason}\n")
+    assert main(["grammar", "--extra-properties", *paths]) == 0
+    assert capsys.readouterr().out.endswith("a.json: accepted\nb.json: accepted\n")
+
+
+def test_what_takes_a_server_too_long_is_refused(write, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(grammar, "COMPILE_SECONDS", 0.0)
+    assert main(["grammar", "--json", write("s.json", SCHEMA)]) == 2
+    [reason] = json.loads(capsys.readouterr().out)["refused"]
+    assert reason["reason"].startswith("it takes more than 0 seconds to compile")
 
 
 def test_a_document_that_is_missing_is_said_and_the_others_are_judged(write, tmp_path: Path, capsys) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from sapwood.constrained.spec import Constraint
+from sapwood.constrained.spec import MAX_CHOICES, MAX_CONSTRAINT_BYTES, Constraint
 from sapwood.managers.front.bodies import decode_body, struct_from
-from sapwood.managers.front.constraints import MAX_CHOICES, MAX_CONSTRAINT_BYTES
 from sapwood.managers.front.params import GenerateRequest, ScoreRequest, to_submit
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.requests import Submit
@@ -20,7 +19,6 @@ USER = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
 KINDS = {"json_schema": SCHEMA, "json_object": True, "regex": "a+", "ebnf": 'root ::= "a"', "choice": ["a", "b"]}
 KINDS["structural_tag"] = TAG
-WITH_SCHEMA = ("json_schema", "structural_tag")
 
 
 def submit(**fields: Any) -> Submit:
@@ -56,7 +54,7 @@ def test_a_request_without_a_constraint_has_none() -> None:
 )
 def test_each_kind_has_its_body_with_the_keys_in_order(fields: dict[str, Any], kind: str, body: str) -> None:
     constraint = submit(**fields).constraint
-    assert constraint == Constraint(kind, body, extra_properties=kind not in WITH_SCHEMA)  # type: ignore[arg-type]
+    assert constraint == Constraint(kind, body)  # type: ignore[arg-type]
     decoded = decode_body(json.dumps({"prompt": "hi", **fields}).encode(), GenerateRequest)
     assert to_submit(decoded, vocab_size=300).constraint == constraint
 
@@ -76,7 +74,7 @@ def test_the_options_reach_the_constraint() -> None:
     constraint = submit(
         json_schema={}, strict=False, grammar_engine="xgrammar", max_whitespace=0, max_string=0
     ).constraint
-    assert constraint == Constraint("json_schema", "{}", False, 0, 0, "xgrammar", extra_properties=False)
+    assert constraint == Constraint("json_schema", "{}", False, 0, 0, "xgrammar")
     constraint = submit(json_schema={}, extra_properties=True).constraint
     assert constraint == Constraint("json_schema", "{}", extra_properties=True)
 

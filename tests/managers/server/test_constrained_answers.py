@@ -26,13 +26,6 @@ def chunk(submit: Submit, index: int, text: str = "", **more: Any) -> TextChunk:
     return TextChunk(submit.request_id, index, text, [1], 7, 3, 1, [], **more)
 
 
-def as_generated(constraint: Constraint | None) -> Constraint | None:
-    """With the default that completions have, and documents that are only looked at have not."""
-    if constraint is None or constraint.kind != "json_schema":
-        return constraint
-    return replace(constraint, extra_properties=False)
-
-
 def named(**more: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, **more}}
 
@@ -53,7 +46,7 @@ def named(**more: Any) -> dict[str, Any]:
 async def test_native_fields_are_the_same_on_every_endpoint(client, front, path, fields, constraint):
     status, answer = await client.post(path, {**BODIES[path], **fields, "n": 2})
     assert status == 200, answer
-    assert [(submit.constraint, submit.n) for submit in front.submits] == [(as_generated(constraint), 2)]
+    assert [(submit.constraint, submit.n) for submit in front.submits] == [(constraint, 2)]
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
@@ -73,14 +66,14 @@ async def test_native_fields_are_the_same_on_every_endpoint(client, front, path,
 async def test_response_format_is_a_constraint(client, front, path, response_format, constraint):
     status, answer = await client.post(path, {**BODIES[path], "response_format": response_format})
     assert status == 200, answer
-    assert front.submits[0].constraint == as_generated(constraint)
+    assert front.submits[0].constraint == constraint
     assert ("sapwood" in answer) == (constraint is not None)
 
 
 async def test_options_of_a_constraint_go_with_response_format_too(client, front):
     body = {"messages": USER, "response_format": named(), "strict": False, "max_string": 0}
     assert (await client.post("/v1/chat/completions", body))[0] == 200
-    expected = Constraint("json_schema", SCHEMA_TEXT, strict=False, max_string=0, extra_properties=False)
+    expected = Constraint("json_schema", SCHEMA_TEXT, strict=False, max_string=0)
     assert front.submits[0].constraint == expected
 
 

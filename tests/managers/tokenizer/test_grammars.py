@@ -15,10 +15,10 @@ import pytest
 import tokenizers
 
 from sapwood.constrained.spec import Compiled, Unenforced
-from sapwood.managers.front import constraints
 from sapwood.managers.tokenizer import process as tokenizer
 from sapwood.managers.tokenizer.grammars import pool as grammar_pool
 from sapwood.managers.tokenizer.grammars.service import GrammarService
+from sapwood.managers.wire import constraint_body as sizes
 from sapwood.managers.wire.answers import Effort, Finish, Rejected, TextChunk, TokenBatch, TokenChunk
 from sapwood.managers.wire.lifecycle import Limits, Shutdown
 from sapwood.managers.wire.options import EngineConfig
@@ -277,7 +277,7 @@ async def test_a_template_with_another_format_for_tools_needs_the_option(
 async def test_tools_that_are_too_large_together_are_refused(
     rig: Rig, request_for: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constraints, "MAX_CONSTRAINT_BYTES", 100)
+    monkeypatch.setattr(sizes, "MAX_CONSTRAINT_BYTES", 100)
     rig.send(request_for(messages=[USER], tools=[ADD]))
     answer = await rig.front.next()
     assert isinstance(answer, Rejected)
