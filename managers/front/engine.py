@@ -19,11 +19,11 @@ from ..wire.questions import Stats
 from ..wire.requests import Submit
 from .bodies import struct_from
 from .config import config_from
-from .front import FrontInfo
 from .front_thread import FrontThread
 from .params import GenerateRequest, ScoreRequest, score_to_submit, to_submit
 from .render import Rendering, RenderRequest, render_to_chat
 from .results import Generation, Score, collect
+from .startup import FrontInfo
 from .streams import RequestStream
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from ..wire.errors import EngineDead
 from ..wire.options import EngineConfig
-from .front import Front, FrontInfo
+from .front import Front
+from .startup import FrontInfo
 
 T = TypeVar("T")
 

@@ -36,13 +36,8 @@ class ServerState:
         self.phase = "loading"
         self.reason = ""
         self._model = model
+        self.model_name = _name_of(model)  # decided once: the file may be moved while it is served
         self._open: dict[str, list[str]] = {}
-
-    @property
-    def model_name(self) -> str:
-        """The name under which the model is served: the alias or hub id as given, or the last part of its path."""
-        path = Path(self._model)
-        return (path.stem if path.suffix == ".gguf" else path.name) if path.exists() else self._model
 
     def set_phase(self, phase: str, reason: str) -> None:
         self.phase = phase
@@ -76,6 +71,12 @@ class ServerState:
         """Abort everything that this HTTP request has submitted; False where no such request is open."""
         aborted = [self.front.abort(each) for each in self._open.get(request_id, ())]
         return any(aborted)
+
+
+def _name_of(model: str) -> str:
+    """The name under which it is served: the alias or hub id as given, or the last part of its path."""
+    path = Path(model)
+    return (path.stem if path.suffix == ".gguf" else path.name) if path.exists() else model
 
 
 STATE: web.AppKey[ServerState] = web.AppKey("state", ServerState)

@@ -45,7 +45,7 @@ async def idle(front: Front) -> bool:
     """Whether the scheduler comes to hold nothing, soon."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        if (await front.stats()).running == 0 and front.open_samples == 0:
+        if (await front.stats()).running == 0 and front._requests.samples == 0:
             return True
         await asyncio.sleep(0.02)
     return False
@@ -203,7 +203,7 @@ async def test_an_abandoned_stream_is_aborted_however_it_is_left(front: Front, r
 async def test_an_unread_stream_that_is_complete_needs_no_abort(front: Front, request_for: Make) -> None:
     before = (await front.stats()).aborted
     stream = front.stream(request_for("ab", max_tokens=3))
-    while front.open_samples:
+    while front._requests.samples:
         await asyncio.sleep(0.01)
     stream.close()
     assert (await front.stats()).aborted == before

@@ -216,8 +216,14 @@ def front() -> FakeFront:
 
 
 @pytest.fixture
-async def client(front: FakeFront) -> AsyncIterator[Client]:
-    state = ServerState(front, "fake-model", head_seconds=0.5, stall_seconds=0.5)  # pyright: ignore[reportArgumentType]
+def served_model() -> str:
+    """What `--model` says."""
+    return "fake-model"
+
+
+@pytest.fixture
+async def client(front: FakeFront, served_model: str) -> AsyncIterator[Client]:
+    state = ServerState(front, served_model, head_seconds=0.5, stall_seconds=0.5)  # pyright: ignore[reportArgumentType]
     state.set_phase("ready", "")
     runner = make_runner(state)
     await runner.setup()
