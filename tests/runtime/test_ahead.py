@@ -166,10 +166,10 @@ def test_ranks_launch_ahead_too(
 def test_ranks_without_the_matchers_keep_in_step_with_the_one_that_has_them(
     entry: Any, drive_torch: Callable[..., Any], tiny_llama: Path, in_ranks: Callable[..., Any]
 ) -> None:
-    """The first rank waits where a row is guided; the others, who do not know, launch ahead all the same."""
+    """The first rank waits where a row is constrained; the others, who do not know, launch ahead all the same."""
 
-    def rounds(driver: Any, *, guided: bool) -> list[list[int]]:
-        driver.open(0, [1, 2, 3], seed=1, temperature=0.9, matcher=Odd() if guided else None)
+    def rounds(driver: Any, *, constrained: bool) -> list[list[int]]:
+        driver.open(0, [1, 2, 3], seed=1, temperature=0.9, matcher=Odd() if constrained else None)
         driver.open(1, [4, 5], seed=2, temperature=0.9)
         flying = [driver.launch([entry(0, [1, 2, 3], 0), entry(1, [4, 5], 0)])]
         flying += [driver.launch([entry(1, [-1], 2 + i), entry(0, [-1], 3 + i)]) for i in range(6)]
@@ -179,8 +179,8 @@ def test_ranks_without_the_matchers_keep_in_step_with_the_one_that_has_them(
     def work(ranks: Any) -> list[list[int]]:
         driver = drive_torch(tiny_llama, ranks=ranks)
         driver.executor.ahead = True
-        return rounds(driver, guided=ranks.leads)
+        return rounds(driver, constrained=ranks.leads)
 
-    expected = rounds(drive_torch(tiny_llama), guided=True)
+    expected = rounds(drive_torch(tiny_llama), constrained=True)
     assert all(each[-1] % 2 for each in expected[1:7])
     assert in_ranks(2, work) == [expected] * 2

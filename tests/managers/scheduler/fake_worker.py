@@ -43,7 +43,7 @@ def next_logprob(tokens: list[int]) -> float:
     return -(fingerprint(tokens) % 1000) / 1000
 
 
-class FakeGuide:
+class FakeMatcher:
     """A made-up grammar on fingerprints: some tokens force others to follow, some open a value that is checked when it
     closes, and then may be taken back as far as it was opened; the search goes on with the next best token there."""
 
@@ -80,18 +80,18 @@ class FakeGuide:
 
 
 def completion(
-    prompt: list[int], max_tokens: int, stop_ids: list[int], *, guided: bool = False, seed: int = 0
+    prompt: list[int], max_tokens: int, stop_ids: list[int], *, constrained: bool = False, seed: int = 0
 ) -> list[int]:
     """What a request must answer, computed alone."""
     tokens = list(prompt)
-    guide = FakeGuide(prompt, [])
+    matcher = FakeMatcher(prompt, [])
     while len(tokens) < len(prompt) + max_tokens:
-        if not guided:
+        if not constrained:
             tokens.append(next_token(tokens, seed=seed))
             if tokens[-1] in stop_ids:
                 break
             continue
-        rewind, new, _, complete = guide.advance(next_token(tokens, guide.tries_here(), seed))
+        rewind, new, _, complete = matcher.advance(next_token(tokens, matcher.tries_here(), seed))
         del tokens[len(tokens) - rewind :]
         stops = [i for i, token in enumerate(new) if token in stop_ids]
         tokens += new[: stops[0] + 1] if stops else new
@@ -105,7 +105,7 @@ class Row:
     opened: OpenRow
     prompt: list[int]
     sequence: list[int]  # prompt and completion, as the worker itself has sampled it
-    guide: FakeGuide | None
+    matcher: FakeMatcher | None
     slots: dict[int, int] = field(default_factory=dict)
     prints: list[int] = field(default_factory=list)  # of the sequence up to each position
 
@@ -162,8 +162,8 @@ class FakeWorker:
             assert opened.row not in self.rows, "a row was opened twice"
             prompt, output = unpack_ids(opened.prompt_ids).tolist(), unpack_ids(opened.output_ids).tolist()
             assert not opened.grammar or opened.grammar in self.grammars, "a grammar that is not held"
-            guide = FakeGuide(prompt, output) if opened.grammar else None
-            self.rows[opened.row] = Row(opened, prompt, prompt + output, guide)
+            matcher = FakeMatcher(prompt, output) if opened.grammar else None
+            self.rows[opened.row] = Row(opened, prompt, prompt + output, matcher)
         for write in plan.slot_writes:
             for offset, slot in enumerate(unpack_ids(write.slots).tolist()):
                 self.rows[write.row].slots[write.start + offset] = slot
@@ -222,17 +222,19 @@ class FakeWorker:
                 logprobs = [
                     SampledLogprob(row.logprob(first + offset), TopLogprobs([], [])) for offset in range(len(gained))
                 ]
-            results.append(EntryResult(gained, logprobs, scored, edit if row.guide is not None else None))
+            results.append(EntryResult(gained, logprobs, scored, edit if row.matcher is not None else None))
         return StepResult(plan.step, results, 0.001)
 
     def _sample(self, row: Row, guess: list[int]) -> tuple[list[int], GrammarEdit]:
-        """The tokens that a row gains, and what its guide did; the row's sequence goes on with them."""
+        """The tokens that a row gains, and what its matcher did; the row's sequence goes on with them."""
         gained: list[int] = []
         rewound = forced = 0
         while True:
-            tries = row.guide.tries_here() if row.guide is not None else 0
+            tries = row.matcher.tries_here() if row.matcher is not None else 0
             token = next_token(row.sequence, tries, row.opened.sampling.seed)
-            rewind, new, held, complete = row.guide.advance(token) if row.guide is not None else (0, [token], 0, False)
+            rewind, new, held, complete = (
+                row.matcher.advance(token) if row.matcher is not None else (0, [token], 0, False)
+            )
             row.rewind(rewind)
             rewound += max(rewind - len(gained), 0)
             del gained[max(len(gained) - rewind, 0) :]

@@ -505,8 +505,8 @@ def answer_whatever_arrives(
         stop_ids = [rng.randrange(50)] if rng.random() < 0.3 else []
         namespace = rng.choice(["", "", "tenant"])
         name = f"{number}"
-        guided, sampling_seed = rng.random() < 0.3, rng.choice([0, 0, 1])
-        wanted[name] = (prompt, max_tokens, stop_ids, score_start, guided, sampling_seed)
+        constrained, sampling_seed = rng.random() < 0.3, rng.choice([0, 0, 1])
+        wanted[name] = (prompt, max_tokens, stop_ids, score_start, constrained, sampling_seed)
         harness.submit(
             name,
             prompt,
@@ -516,7 +516,7 @@ def answer_whatever_arrives(
             priority=rng.choice([0, 0, 0, 1]),
             score_start=score_start,
             logprobs=0,
-            grammar=rng.choice(["a", "b"]) if guided else None,
+            grammar=rng.choice(["a", "b"]) if constrained else None,
             seed=sampling_seed,
         )
         for _ in range(rng.choice([0, 1, 2, 3, 100])):
@@ -529,10 +529,10 @@ def answer_whatever_arrives(
             harness.cache.flush()
     harness.run()
     harness.assert_idle()
-    for name, (prompt, max_tokens, stop_ids, score_start, guided, sampling_seed) in wanted.items():
+    for name, (prompt, max_tokens, stop_ids, score_start, constrained, sampling_seed) in wanted.items():
         answer, right = (
             harness.answers[name, 0],
-            completion(prompt, max_tokens, stop_ids, guided=guided, seed=sampling_seed),
+            completion(prompt, max_tokens, stop_ids, constrained=constrained, seed=sampling_seed),
         )
         ends = range(len(prompt) + 1, len(prompt) + len(answer.token_ids) + 1)
         assert answer.logprobs == [next_logprob((prompt + right)[:end]) for end in ends]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_worker import FakeGuide, completion, next_token
+from fake_worker import FakeMatcher, completion, next_token
 from harness import Harness
 
 from sapwood.managers.scheduler.grammar_loads import REMEMBERED
@@ -14,9 +14,9 @@ PROMPTS = [[seed, 2, 3, seed + 4] for seed in range(40)]
 
 def rewinds(prompt: list[int], max_tokens: int) -> int:
     """How often the made-up grammar takes tokens back, computed alone."""
-    guide, count = FakeGuide(prompt, []), 0
-    while len(guide.tokens) < len(prompt) + max_tokens:
-        rewind, _, _, complete = guide.advance(next_token(guide.tokens, guide.tries_here()))
+    matcher, count = FakeMatcher(prompt, []), 0
+    while len(matcher.tokens) < len(prompt) + max_tokens:
+        rewind, _, _, complete = matcher.advance(next_token(matcher.tokens, matcher.tries_here()))
         count += rewind > 0
         if complete:
             break
@@ -32,7 +32,7 @@ def test_forced_tokens_are_computed_together_and_counted() -> None:
     efforts = []
     for number, prompt in enumerate(PROMPTS):
         answer = harness.answers[str(number), 0]
-        assert answer.token_ids == completion(prompt, 40, [], guided=True)
+        assert answer.token_ids == completion(prompt, 40, [], constrained=True)
         assert answer.effort is not None
         efforts.append(answer.effort)
     assert sum(effort.forced for effort in efforts) == harness.scheduler.counters.forced_tokens > 100
@@ -46,7 +46,7 @@ def test_what_may_be_taken_back_is_not_shown_and_what_was_shown_stays() -> None:
     harness = Harness(slots=4000, max_running=40)
     for number, prompt in enumerate(prompts):
         harness.submit(str(number), prompt, 40, grammar="g")
-    right = [completion(prompt, 40, [], guided=True) for prompt in prompts]
+    right = [completion(prompt, 40, [], constrained=True) for prompt in prompts]
     while harness.step():
         for number, expected in enumerate(right):
             shown = harness.answers[str(number), 0].token_ids
@@ -62,12 +62,12 @@ def test_a_retracted_request_goes_on_as_if_nothing_had_happened() -> None:
     harness.assert_idle()
     assert harness.scheduler.counters.retracted > 0
     for number, prompt in enumerate(PROMPTS[:20]):
-        assert harness.answers[str(number), 0].token_ids == completion(prompt, 140, [], guided=True)
+        assert harness.answers[str(number), 0].token_ids == completion(prompt, 140, [], constrained=True)
 
 
 def test_a_complete_text_ends_with_stop() -> None:
     harness = Harness()
-    ended = [prompt for prompt in PROMPTS if len(completion(prompt, 60, [], guided=True)) < 60]
+    ended = [prompt for prompt in PROMPTS if len(completion(prompt, 60, [], constrained=True)) < 60]
     harness.submit("a", ended[0], 60, grammar="g")
     harness.run()
     finish = harness.answers["a", 0].finish
@@ -89,7 +89,7 @@ def test_a_request_waits_for_its_grammar_while_others_run_and_it_is_ordered_once
     harness.loaded("slow")
     harness.run()
     for name, prompt in (("a", [1, 2, 3]), ("b", [1, 2, 4])):
-        assert harness.answers[name, 0].token_ids == completion(prompt, 5, [], guided=True)
+        assert harness.answers[name, 0].token_ids == completion(prompt, 5, [], constrained=True)
     harness.submit("c", [1, 2, 3], 5, grammar="slow")
     assert scheduler.take_grammars() == []
     harness.run()
@@ -122,7 +122,7 @@ def test_a_grammar_that_cannot_be_loaded_ends_its_requests_only(again: bool) -> 
     assert finish is not None
     assert finish.reason == "error"
     assert "no such thing" in finish.message
-    assert harness.answers["good", 0].token_ids == completion([1, 2, 3], 5, [], guided=True)
+    assert harness.answers["good", 0].token_ids == completion([1, 2, 3], 5, [], constrained=True)
     if again:  # a failure is not remembered as a load
         harness.submit("later", [1, 2, 3], 5, grammar="broken")
         assert len(harness.scheduler.take_grammars()) == 1
@@ -154,6 +154,6 @@ def test_a_grammar_is_forgotten_once_many_others_came_but_not_while_a_request_ha
     assert len(harness.scheduler.take_grammars()) == 1
     harness.loaded("0")
     harness.run()
-    assert harness.answers["waits", 0].token_ids == completion([1, 2, 3], 5, [], guided=True)
-    assert harness.answers["again", 0].token_ids == completion([1, 2, 0], 5, [], guided=True)
+    assert harness.answers["waits", 0].token_ids == completion([1, 2, 3], 5, [], constrained=True)
+    assert harness.answers["again", 0].token_ids == completion([1, 2, 0], 5, [], constrained=True)
     harness.assert_idle()
