@@ -107,15 +107,8 @@ class NativeDecoder(Runner):
         Raises ValueError for a step whose arrays are not sound.
         """
         hidden = np.empty((len(step.output_rows), self.config.hidden_size), np.float32)
-        with_arrays(step, hidden, None, lambda arrays: self._workspace.forward(self._model, arrays))
+        with_arrays(step, hidden, lambda arrays: self._workspace.forward(self._model, arrays))
         return torch.from_numpy(hidden)
-
-    def forward_with_logits(self, step: ModelStep) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `forward`, and the logits of the same rows, float32 [outputs, vocab]."""
-        hidden = np.empty((len(step.output_rows), self.config.hidden_size), np.float32)
-        logits = np.empty((len(step.output_rows), self.config.vocab_size), np.float32)
-        with_arrays(step, hidden, logits, lambda arrays: self._workspace.forward(self._model, arrays))
-        return torch.from_numpy(hidden), torch.from_numpy(logits)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 [rows, vocab] from rows of what `forward` gave."""
@@ -125,7 +118,7 @@ class NativeDecoder(Runner):
 
     def attention(self, layer: int, step: ModelStep, q: np.ndarray) -> np.ndarray:
         """Attention alone, over a layer's pool as it is: q float32 [tokens, heads, head_dim], rotated."""
-        return with_arrays(step, None, None, lambda arrays: self._workspace.attention(self._model, layer, arrays, q))
+        return with_arrays(step, None, lambda arrays: self._workspace.attention(self._model, layer, arrays, q))
 
     def _layer(self, index: int) -> native.Layer:
         weights = self.weights.layers[index]
@@ -187,9 +180,7 @@ def check_model(config: ModelConfig) -> None:
         )
 
 
-def with_arrays(
-    step: ModelStep, hidden: np.ndarray | None, logits: np.ndarray | None, call: Callable[[native.Step], Result]
-) -> Result:
+def with_arrays(step: ModelStep, hidden: np.ndarray | None, call: Callable[[native.Step], Result]) -> Result:
     """Calls with the step's arrays as the kernels take them, which live for the length of the call."""
     arrays = {
         name: ints(getattr(step, name))
@@ -210,7 +201,6 @@ def with_arrays(
             groups=len(step.shared),
             outputs=len(arrays["output_rows"]),
             hidden=None if hidden is None else address(hidden),
-            logits=None if logits is None else address(logits),
             **{name: address(array) for name, array in arrays.items()},
         )
     )

@@ -119,7 +119,6 @@ class Library:
             "sw_packed_bytes": (c_int64, [c_int32, c_int64, c_int64]),
             "sw_row_bytes": (c_int64, [c_int32, c_int64]),
             "sw_pack": (None, [c_void_p, c_int32, c_int64, c_int64, c_void_p, c_void_p]),
-            "sw_unpack_row": (None, [POINTER(Matrix), c_int64, c_void_p]),
             "sw_linear": (c_int32, [c_void_p, POINTER(Matrix), c_void_p, c_int64, c_void_p, c_void_p]),
             "sw_attention": (c_int32, [c_void_p, POINTER(Model), c_int32, POINTER(Step), c_void_p, c_void_p]),
             "sw_forward": (c_int32, [c_void_p, POINTER(Model), POINTER(Step)]),
@@ -170,14 +169,6 @@ class Workspace:
         assert out.dtype == np.uint8
         assert out.size >= self._lib.sw_packed_bytes(TYPES[type_name], n, k) > 0
         self._lib.sw_pack(self._handle, TYPES[type_name], n, k, address(rows), address(out))
-
-    def unpack_row(self, matrix: Matrix, row: int) -> np.ndarray:
-        """Row `row` of a packed matrix, dequantized: float32 [k]."""
-        if not 0 <= row < matrix.n:
-            raise IndexError(f"row {row} of a matrix of {matrix.n}")
-        out = np.empty(matrix.k, np.float32)
-        self._lib.sw_unpack_row(matrix, row, address(out))
-        return out
 
     def linear(self, matrix: Matrix, x: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
         """x float32 [rows, k] -> float32 [rows, n]: x W^T + bias."""

@@ -86,7 +86,7 @@ def bench_products(decoder: NativeDecoder, gflops: float, gbs: float) -> None:
     print(f"{'rows':>5} {'ms':>8} {'GFLOP/s':>8} {'of sgemm':>9} {'GB/s':>6} {'of read':>8}")
     for rows in ROWS:
         step = decode(rows, 1)
-        seconds = best(lambda step=step: decoder.forward_with_logits(step))
+        seconds = best(lambda step=step: decoder.logits(decoder.forward(step)))
         did, read = 2 * weights * rows / seconds / 1e9, size / seconds / 1e9
         print(f"{rows:>5} {seconds * 1e3:>8.2f} {did:>8.1f} {did / gflops:>9.0%} {read:>6.1f} {read / gbs:>8.0%}")
 
@@ -108,7 +108,7 @@ def bench_steps(decoder: NativeDecoder, gflops: float) -> None:
     cases = {f"decode, {b} requests of {n} tokens": decode(b, n) for b, n in ((1, 50), (1, 1000), (16, 300), (64, 150))}
     cases |= {f"prefill, 256 tokens up to {n}": step_of([(np.arange(n), 256)]) for n in (256, 1024, 4096)}
     for name, step in cases.items():
-        seconds = best(lambda step=step: decoder.forward_with_logits(step))
+        seconds = best(lambda step=step: decoder.logits(decoder.forward(step)))
         print(f"{name:<44} {seconds * 1e3:>8.2f} {attention(step) * 1e3:>10.2f}")
 
     title = "attention of decodes over a shared prefix"

@@ -43,7 +43,8 @@ def test_hidden_states_and_logits_are_torchs_to_rounding(options: dict, make_tin
         step_of([Part(s, *cut) for s, cut in zip(sequences, cuts[0])]),
         step_of([Part(sequences[i], *cut) for i, cut in zip((0, 2, 3), cuts[1])], last_only=True),
     ):
-        hidden, logits = decoder.forward_with_logits(step)
+        hidden = decoder.forward(step)
+        logits = decoder.logits(hidden)
         expected_hidden, expected_logits = reference.forward(step)
         torch.testing.assert_close(hidden, expected_hidden, atol=2e-4, rtol=1e-4)
         torch.testing.assert_close(logits, expected_logits, atol=5e-4, rtol=1e-4)
@@ -51,7 +52,7 @@ def test_hidden_states_and_logits_are_torchs_to_rounding(options: dict, make_tin
 
 def run(decoder: NativeDecoder, parts: list[Part], shared: tuple[SharedPrefix, ...] = ()) -> torch.Tensor:
     """The logits of all of the parts' tokens."""
-    return decoder.forward_with_logits(step_of(parts, shared))[1]
+    return decoder.logits(decoder.forward(step_of(parts, shared)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -98,12 +99,12 @@ def test_only_the_rows_that_are_wanted_come_back(make_tiny: Tiny, library: Libra
     decoder = make_tiny().native(library)
     parts = [Part(one, 0, len(one.slots)) for one in prompts(rng, [30, 20, 7], 300, 512)]
     step = step_of(parts)
-    hidden, logits = decoder.forward_with_logits(step)
-    assert torch.equal(decoder.logits(hidden), logits)
+    hidden = decoder.forward(step)
+    logits = decoder.logits(hidden)
     for rows in ([], [56], [0, 29, 30, 31, 55]):
         some = dataclasses.replace(step, output_rows=np.array(rows, np.int32))
         assert torch.equal(decoder.forward(some), hidden[rows])
-        assert torch.equal(decoder.forward_with_logits(some)[1], logits[rows])
+        assert torch.equal(decoder.logits(hidden[rows]), logits[rows])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_smollm2_is_torchs_to_rounding_and_repeats_bit_for_bit(smollm2_path: Pat
     decoder = NativeDecoder(config, weights, KVPool(config, 256, torch.float32), library, 2)
     (target,) = prompts(rng, [90], config.vocab_size, 256)
     step = step_of([Part(target, 0, 90)])
-    _, logits = decoder.forward_with_logits(step)
+    logits = decoder.logits(decoder.forward(step))
     _, expected = TorchSteps(load_model(smollm2_path, torch.float32), 256).forward(step)
     torch.testing.assert_close(torch.log_softmax(logits, -1), torch.log_softmax(expected, -1), atol=2e-3, rtol=0)
     assert (logits.argmax(-1) == expected.argmax(-1)).float().mean() > 0.98

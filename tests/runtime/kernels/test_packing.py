@@ -8,11 +8,16 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 from stored_rows import dequantized, stored_rows
 
-from sapwood.runtime.kernels.native import TYPES, Library
+from sapwood.runtime.kernels.native import TYPES, Library, Matrix, Workspace
 from sapwood.runtime.kernels.packing import Packer, unpaired_order
 from sapwood.runtime.kernels.stored import StoredMatrix, quantized
 
 QUANTIZED = [name for name in TYPES if name.startswith("Q")]
+
+
+def values(workspace: Workspace, matrix: Matrix) -> np.ndarray:
+    """A packed matrix as its products have it: one with the identity rounds nothing."""
+    return workspace.linear(matrix, np.eye(matrix.k, dtype=np.float32)).T
 
 
 @pytest.mark.parametrize("type_name", TYPES)
@@ -24,8 +29,7 @@ def test_weights_have_the_values_that_gguf_gives_them(
         workspace = library.workspace(2)
         packed = Packer(library, workspace).pack(type_name, rows.reshape(-1), 512)
         matrix = packed.struct()
-        unpacked = np.stack([workspace.unpack_row(matrix, i) for i in range(70)])
-        np.testing.assert_array_equal(unpacked, dequantized(type_name, rows))
+        np.testing.assert_array_equal(values(workspace, matrix), dequantized(type_name, rows))
 
 
 @pytest.mark.parametrize("type_name", QUANTIZED)
@@ -39,7 +43,7 @@ def test_rows_come_in_the_order_that_is_asked_for(library: Library, rng: np.rand
     order = rng.permutation(64)
     matrix = Packer(library, workspace).pack("Q4_1", rows.reshape(-1), 64, order)
     expected = dequantized("Q4_1", rows)[order]
-    np.testing.assert_array_equal([workspace.unpack_row(matrix.struct(), i) for i in range(64)], expected)
+    np.testing.assert_array_equal(values(workspace, matrix.struct()), expected)
 
 
 def test_unpairing_moves_rotated_pairs_half_a_head_apart() -> None:
