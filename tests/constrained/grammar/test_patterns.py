@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.constrained.grammar.formats import FORMATS
-from sapwood.constrained.grammar.patterns import PatternError, to_engine, to_python, to_whole
+from sapwood.constrained.grammar.patterns import PatternError, check_pattern, to_engine, to_python, to_whole
+from sapwood.constrained.schema.document import escape
 from sapwood.constrained.schema.validation import has_format, matcher, matcher_of_wide
-from tests.constrained.deciding import verdicts
+from sapwood.constrained.spec import ConstraintError
+from tests.constrained.deciding import compiled, verdicts
 
 PIECES = [
     "a",
@@ -118,9 +120,8 @@ def test_what_a_pattern_finds(pattern: str, found: list[str], missed: list[str])
     ("pattern", "found", "missed"),
     [
         (r"\bfoo\b", ["a foo b"], ["food"]),
-        (r"^(a|b)\1$", ["aa", "bb"], ["ab"]),
-        (r"^(?<q>['x]).*\k<q>$", ["'a'", "xx"], ["'ax"]),
         (r"(?<=a)b(?!c)", ["ab"], ["b", "abc"]),
+        (r"^(?=.*\d)[^\\]+$", ["a1", '1"'], ["a", "1\\"]),
     ],
 )
 def test_what_no_grammar_can_say_is_checked(pattern: str, found: list[str], missed: list[str]) -> None:
@@ -131,6 +132,33 @@ def test_what_no_grammar_can_say_is_checked(pattern: str, found: list[str], miss
     assert verdicts({"type": "string", "pattern": pattern}, [*found, *missed]) == [True] * len(found) + [False] * len(
         missed
     )
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"^(a)\1$", r"^(a|b)\1$", r"^(?<q>['x]).*\k<q>$", r"(a)(?=b)\1", r"\bx(\w)\1", r"(?:(a)|b\1)"]
+)
+def test_what_is_referred_back_to_is_refused(pattern: str) -> None:
+    """Nothing could be promised: a grammar says nothing of it, and a completion that a check fails has no other way."""
+    for translate in (to_engine, to_whole):
+        with pytest.raises(PatternError):
+            translate(pattern)
+    with pytest.raises(PatternError, match="back reference"):
+        check_pattern(pattern)
+    pointers = {
+        "/pattern": {"type": "string", "pattern": pattern},
+        "/patternProperties/" + escape(pattern): {"patternProperties": {pattern: {}}},
+        "/propertyNames/pattern": {"propertyNames": {"pattern": pattern}},
+        "/properties/a~1b/items/pattern": {"properties": {"a/b": {"items": {"pattern": pattern}}}},
+        "/not/pattern": {"not": {"type": "string", "pattern": pattern}},
+    }
+    for pointer, schema in pointers.items():
+        for engine in ("auto", "xgrammar"):
+            with pytest.raises(ConstraintError, match="back reference") as refused:
+                compiled(schema, engine=engine)
+            assert [each.pointer for each in refused.value.refused] == [pointer]
+        relaxed = compiled(schema, strict=False).relaxed
+        assert [each.pointer for each in relaxed] == [pointer]
+    assert has_format("regex", pattern)
 
 
 @pytest.mark.parametrize(
