@@ -37,7 +37,8 @@ def constraint_with_tools(submit: Submit, style: ToolFormat | None) -> Constrain
         raise InvalidRequest(f"{text}; start the engine with tool_format set to {' or '.join(TOOL_FORMATS)}.", "tools")
     tools = chat.tools or []
     required, parallel = chat.tool_choice == "required", chat.parallel_tool_calls
-    tag = structural_tag(style, tools, chat.tool_name, required=required, parallel=parallel)
+    extra = constraint.extra_properties
+    tag = structural_tag(style, tools, chat.tool_name, required=required, parallel=parallel, extra_properties=extra)
     strict = constraint.strict and all(tool["function"].get("strict") is not False for tool in tools)
     body = json_text(tag)
     check_size(body, "tools")

@@ -15,6 +15,10 @@ from typing import Any
 Message = dict[str, Any]
 Tools = Sequence[Mapping[str, Any]]
 
+_ABOUT_PROPERTIES = {"patternProperties", "propertyNames", "unevaluatedProperties", "minProperties", "maxProperties"}
+_ABOUT_PROPERTIES |= {"anyOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas", "dependencies"}
+_ABOUT_PROPERTIES |= {"enum", "const", "$dynamicRef", "$recursiveRef"}
+
 TOOL_FORMATS = ("hermes", "smollm2", "llama3")
 
 
@@ -97,17 +101,26 @@ def shows_tool_calls(template: str) -> bool:
     return "tool_calls" in template
 
 
-def structural_tag(style: ToolFormat, tools: Tools, name: str | None, *, required: bool, parallel: bool) -> Any:
+def structural_tag(
+    style: ToolFormat,
+    tools: Tools,
+    name: str | None,
+    *,
+    required: bool,
+    parallel: bool,
+    extra_properties: bool = False,
+) -> Any:
     """The constraint under which a completion calls tools, as plain data (see `constrained.grammar.structural_tag`).
 
     Free text, until a call begins; then one of the functions with arguments that its parameters' schema accepts.
     name: the only function that may be called, and once. required: there is no text before the first call.
+    extra_properties: as in `parameters_schema`.
     """
     functions = [tool["function"] for tool in tools if name in (None, tool["function"]["name"])]
     structures = [
         {
             "begin": f"{style.opening}{function['name']}{style.middle}",
-            "schema": parameters_schema(function),
+            "schema": parameters_schema(function, extra_properties=extra_properties),
             "end": style.closing,
         }
         for function in functions
@@ -120,12 +133,38 @@ def structural_tag(style: ToolFormat, tools: Tools, name: str | None, *, require
     }
 
 
-def parameters_schema(function: Mapping[str, Any]) -> dict[str, Any]:
-    """What a function's arguments must match. A function without parameters takes none."""
+def parameters_schema(function: Mapping[str, Any], *, extra_properties: bool = False) -> dict[str, Any]:
+    """What a function's arguments must match.
+
+    A function takes none where its schema neither names a property nor says a word about others: that is how clients
+    write a function without parameters, and a model that may invent some does. extra_properties: it may all the same.
+    """
     parameters = function.get("parameters")
-    if parameters is None:
+    if parameters is None or (not extra_properties and _names_nothing(parameters, parameters)):
         return {"type": "object", "properties": {}, "additionalProperties": False}
     return {"type": "object", **parameters}
+
+
+def _names_nothing(schema: Any, root: Any, depth: int = 10) -> bool:
+    """Whether a schema lets an object have any properties or none, just because it says nothing about them."""
+    if not isinstance(schema, Mapping) or depth == 0 or schema.keys() & _ABOUT_PROPERTIES:
+        return False
+    if schema.get("type", "object") != "object" or schema.get("properties", {}) != {}:
+        return False
+    if schema.get("required", []) != [] or schema.get("additionalProperties", False) is not False:
+        return False
+    parts = schema.get("allOf", [])
+    if "$ref" in schema:
+        parts = [*parts, _referred_to(schema["$ref"], root)]
+    return all(_names_nothing(part, root, depth - 1) for part in parts)
+
+
+def _referred_to(reference: Any, root: Any) -> Any:
+    """What a reference within the schema leads to; None for any other."""
+    found = root if str(reference).startswith("#") else None
+    for part in str(reference).split("/")[1:]:
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found
 
 
 def with_tools_shown(

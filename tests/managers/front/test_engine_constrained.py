@@ -137,6 +137,24 @@ def test_tools_are_called_whole_and_in_pieces(engine: Engine) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
+        {"type": "object", "properties": {}},
+        {"type": "object"},
+    ],
+)
+def test_a_tool_without_properties_is_called_with_none(engine: Engine, parameters: dict[str, Any]) -> None:
+    tool = {"type": "function", "function": {"name": "refresh", "description": "Reload", "parameters": parameters}}
+    for choice in ("required", {"type": "function", "function": {"name": "refresh"}}):
+        answer = engine.generate(
+            messages=ASK, tools=[tool], tool_choice=choice, parallel_tool_calls=False, max_tokens=100, seed=4
+        )
+        assert (answer.finish_reason, answer.text) == ("tool_calls", "")
+        assert [call.arguments for call in answer.tool_calls] == ["{}"]
+
+
 def test_an_idle_worker_loads_what_the_first_grammar_needs(smollm2_path: Path) -> None:
     others = workers()
     with Engine(smollm2_path, kv_tokens=1024, max_context=512, threads=1) as engine:

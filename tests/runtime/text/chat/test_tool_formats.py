@@ -76,11 +76,56 @@ def test_how_often_and_what_may_be_called_is_in_the_constraint() -> None:
     assert flags("now", required=True, parallel=True) == (1, True, True)
 
 
-def test_arguments_are_an_object_and_of_no_parameters_an_empty_one() -> None:
-    assert parameters_schema({"parameters": {}}) == {"type": "object"}
-    assert parameters_schema({"parameters": {"$ref": "#/$defs/x", "$defs": {"x": True}}})["type"] == "object"
-    none = {"type": "object", "properties": {}, "additionalProperties": False}
-    assert parameters_schema({}) == parameters_schema({"parameters": None}) == none
+NONE = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        None,
+        {},
+        {"type": "object"},
+        {"type": "object", "properties": {}},
+        {"type": "object", "properties": {}, "required": []},
+        {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
+        {"type": "object", "additionalProperties": False},
+        {
+            "title": "Args",
+            "description": "none",
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "properties": {},
+        },
+        {"$ref": "#/$defs/no~1args", "$defs": {"no/args": {"type": "object", "properties": {}}}},
+        {"allOf": [{"type": "object"}, {"properties": {}}]},
+    ],
+)
+def test_a_function_whose_schema_names_no_parameters_takes_none(parameters: Any) -> None:
+    assert parameters_schema({"parameters": parameters}) == parameters_schema({}) == NONE
+    wide = {"type": "object", **(NONE if parameters is None else parameters)}
+    assert parameters_schema({"parameters": parameters}, extra_properties=True) == wide
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"additionalProperties": True},
+        {"additionalProperties": {"type": "integer"}},
+        {"properties": {"a": {}}},
+        {"required": ["a"]},
+        {"patternProperties": {"^x-": {}}},
+        {"propertyNames": {"maxLength": 3}},
+        {"minProperties": 1},
+        {"anyOf": [{"properties": {"a": {}}}]},
+        {"allOf": [{"properties": {}}, {"properties": {"a": {}}}]},
+        {"$ref": "#/$defs/x", "$defs": {"x": True}},
+        {"$ref": "#/$defs/gone"},
+        {"$ref": "#"},
+        {"properties": None},
+        {"type": ["object", "null"]},
+    ],
+)
+def test_arguments_are_an_object_that_the_schema_describes(parameters: dict[str, Any]) -> None:
+    assert parameters_schema({"parameters": parameters}) == {"type": "object", **parameters}
 
 
 def test_tools_are_listed_at_the_end_of_the_system_turn() -> None:
