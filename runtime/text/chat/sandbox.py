@@ -5,60 +5,56 @@ A template comes with the model and is not trusted: whatever it does ends in its
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 import jinja2
-import markupsafe
-from jinja2 import nodes
+from jinja2 import nodes, pass_eval_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.filters import do_join
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from ...errors import TemplateError
+from .own_text import OwnText, concat, format_own, marked_safe, tracked, written
 
 MAX_SECONDS = 2.0
 MAX_CHARS = 1 << 25
 MAX_BITS = 4096
-_DECODING_FILTERS = ("striptags", "urlize", "xmlattr")  # they could make a control token of harmless-looking text
-_ESCAPING_FILTERS = ("escape", "e", "forceescape")
+_DECODING = frozenset({"encode", "striptags", "unescape"})  # they make text of what does not look like it
 
 
 class TemplateProgram:
     """One compiled template. Not for use by several threads at once.
 
-    words: the names and string constants that the template itself contains.
+    words: the string constants that the template itself contains.
     """
 
-    def __init__(self, source: str, tojson: Callable[..., str]) -> None:
-        """`tojson` is the filter of that name where the template uses it on constants.
-
-        Raises TemplateError for a template that does not compile.
-        """
+    def __init__(self, source: str) -> None:
+        """Raises TemplateError for a template that does not compile."""
         self._environment = _Environment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Limits, _Generation, loopcontrols]
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Limits, _Constants, _Generation, loopcontrols]
         )
-        for name in _DECODING_FILTERS:
-            del self._environment.filters[name]
-        self._environment.filters |= {"tojson": tojson, "safe": str, **dict.fromkeys(_ESCAPING_FILTERS, _escaped)}
+        self._environment.filters.pop("striptags")
+        self._environment.filters |= {"tojson": _tojson, "join": _join, "safe": marked_safe}
         self._environment.globals.pop("lipsum")
         self._environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         try:
             self._template = self._environment.from_string(source)
-            self.words = _words(self._environment.parse(source))
         except (jinja2.TemplateError, RecursionError) as error:
             raise TemplateError(f"the chat template does not compile: {error}") from error
+        self.words = frozenset(_Constants.of(self._environment).texts)
 
-    def render(self, variables: Mapping[str, Any], tojson: Callable[..., str]) -> str:
-        """The template's text for these variables, which are plain JSON-like data; `tojson` is its filter of that name.
+    def render(self, variables: Mapping[str, Any]) -> OwnText:
+        """The template's text for these variables, which are plain JSON-like data; it knows what is the template's own.
 
         Raises TemplateError for whatever goes wrong, and for a template that passes MAX_SECONDS or MAX_CHARS.
         """
-        self._environment.filters["tojson"] = tojson
         self._environment.deadline = time.monotonic() + MAX_SECONDS
         chunks = []
         length = 0
@@ -71,7 +67,7 @@ class TemplateProgram:
             raise TemplateError(f"the chat template refuses the conversation: {error}") from error
         except Exception as error:  # a template can make any operation on its data fail
             raise TemplateError(f"the chat template failed: {str(error) or type(error).__name__}") from error
-        return "".join(chunks)
+        return concat(chunks)
 
 
 class _Refusal(jinja2.TemplateError):
@@ -82,14 +78,30 @@ class _Environment(ImmutableSandboxedEnvironment):
     """The sandbox with limits: loops and macros watch the clock, and operators that can blow up watch the size."""
 
     intercepted_binops = frozenset({"+", "*", "**"})
+    concat = staticmethod(concat)  # pyright: ignore[reportAssignmentType]
     deadline = 0.0
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        return attr != "encode" and super().is_safe_attribute(obj, attr, value)  # bytes decode to whatever one likes
+        return attr not in _DECODING and attr != "own_mask" and super().is_safe_attribute(obj, attr, value)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        wrapped = super().wrap_str_format(value)
+        text = getattr(value, "__self__", None)
+        if wrapped is None or not isinstance(text, OwnText):
+            return wrapped
+
+        def format_with(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+            bound = super(_Environment, self).wrap_str_format(getattr(text, value.__name__))
+            assert bound is not None
+            return bound(*args, **kwargs)
+
+        return lambda *args, **kwargs: format_own(
+            text, lambda other: format_with(other, args, kwargs), [*args, *kwargs.values()]
+        )
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         template = super()._parse(source, name, filename)
-        return _LimitInserter(self).visit(template)
+        return _Instrumenter(self).visit(template)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "+":
@@ -105,7 +117,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Limits(Extension):
-    """The checks that `_LimitInserter` puts into a template; being methods, no template can redefine them."""
+    """The checks that `_Instrumenter` puts into a template; being methods, no template can redefine them."""
 
     def tick(self) -> str:
         if time.monotonic() > self.environment.deadline:  # pyright: ignore[reportAttributeAccessIssue]
@@ -115,7 +127,28 @@ class _Limits(Extension):
     def concat(self, *parts: Any) -> str:
         texts = [str(part) for part in parts]
         _check_length(sum(map(len, texts)))
-        return "".join(texts)
+        return concat(texts)
+
+
+class _Constants(Extension):
+    """What a template's source says, as text of its own: attributes of this object, which no template can change.
+
+    texts: the string constants in the order of their attributes, which are called text0, text1 and so on.
+    """
+
+    def __init__(self, environment: jinja2.Environment) -> None:
+        super().__init__(environment)
+        self.texts: dict[str, int] = {}
+
+    @staticmethod
+    def of(environment: jinja2.Environment) -> _Constants:
+        return environment.extensions[_Constants.identifier]  # pyright: ignore[reportReturnType, reportAttributeAccessIssue]
+
+    def node(self, text: str, lineno: int) -> nodes.Expr:
+        """The expression that stands for `text` in a template."""
+        name = f"text{self.texts.setdefault(text, len(self.texts))}"
+        setattr(self, name, written(text))
+        return self.attr(name, lineno=lineno)
 
 
 class _Generation(Extension):
@@ -128,11 +161,18 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class _LimitInserter(NodeTransformer):
-    """Puts a clock check into every loop and macro body, and a size check around every `~`."""
+class _Instrumenter(NodeTransformer):
+    """Puts a clock check into every loop and macro body, a size check around every `~`, `_Constants` for strings."""
 
     def __init__(self, environment: _Environment) -> None:
         self._limits: _Limits = environment.extensions[_Limits.identifier]  # pyright: ignore[reportAttributeAccessIssue]
+        self._constants = _Constants.of(environment)
+
+    def visit_Const(self, node: nodes.Const) -> nodes.Node:
+        return self._constants.node(node.value, node.lineno) if isinstance(node.value, str) else node
+
+    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:
+        return self._constants.node(node.data, node.lineno)
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         return self._ticking(node)
@@ -153,9 +193,21 @@ class _LimitInserter(NodeTransformer):
         return node
 
 
-def _escaped(value: Any) -> str:
-    """HTML-escaped, as plain text: Markup objects have methods that turn entities into what they stand for."""
-    return str(markupsafe.escape(value))
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """The filter as chat templates expect it: JSON with nothing escaped for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+@pass_eval_context
+def _join(context: nodes.EvalContext, value: Any, d: str = "", attribute: str | int | None = None) -> str:
+    """The filter of that name, with a separator that keeps in mind whose text the parts are."""
+    return do_join(context, value, tracked(str(d)), attribute)  # pyright: ignore[reportReturnType]
 
 
 def _raise_exception(message: str) -> None:
@@ -164,12 +216,6 @@ def _raise_exception(message: str) -> None:
 
 def _strftime_now(pattern: str) -> str:
     return datetime.now().strftime(pattern)
-
-
-def _words(template: nodes.Template) -> frozenset[str]:
-    words = {node.attr for node in template.find_all(nodes.Getattr)}
-    words |= {node.value for node in template.find_all(nodes.Const) if isinstance(node.value, str)}
-    return frozenset(words)
 
 
 def _length(value: Any) -> int:

@@ -55,9 +55,6 @@ class Tokenizer(ABC):
         """The token's bytes as text, for showing; U+FFFD stands for what is not whole UTF-8."""
         return self.token_bytes(token_id).decode("utf-8", "replace")
 
-    def is_control(self, token_id: int) -> bool:
-        return token_id in self.control_ids
-
     @abstractmethod
     def split_control(self, text: str) -> list[Fragment]:
         """`text` split at its control tokens, as `encode` with `allow_control` sees them; no fragment is empty."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.runtime.errors import TemplateError
-from sapwood.runtime.text.chat.control_text import ControlText
 from sapwood.runtime.text.chat.template import ChatTemplate
 from sapwood.runtime.text.tokenizers.base import Tokenizer
 
@@ -80,8 +78,12 @@ TOOL_CONVERSATION = [
 ]
 
 
+def encode(tokenizer: Tokenizer, template: ChatTemplate, *args: Any, **kwargs: Any) -> list[int]:
+    return tokenizer.encode_fragments(template.render(*args, **kwargs))
+
+
 def control_ids(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
-    return [i for i in ids if tokenizer.is_control(i)]
+    return [i for i in ids if i in tokenizer.control_ids]
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +118,7 @@ def test_harmless_conversations_equal_transformers(
     expected = reference.apply_chat_template(
         messages, chat_template=source, add_generation_prompt=add_generation_prompt, tokenize=True, return_dict=False
     )
-    assert template.encode(messages, add_generation_prompt=add_generation_prompt) == expected
+    assert encode(smollm2, template, messages, add_generation_prompt=add_generation_prompt) == expected
 
 
 def test_tools_and_tool_calls_equal_transformers(smollm2: Tokenizer, reference: Any) -> None:
@@ -129,10 +131,10 @@ def test_tools_and_tool_calls_equal_transformers(smollm2: Tokenizer, reference: 
         return_dict=False,
     )
     template = ChatTemplate(TOOLS, smollm2)
-    assert template.encode(TOOL_CONVERSATION, [TOOL]) == expected
+    assert encode(smollm2, template, TOOL_CONVERSATION, [TOOL]) == expected
     as_text = json.loads(json.dumps(TOOL_CONVERSATION))
     as_text[1]["tool_calls"][0]["function"]["arguments"] = '{"name": "Ann <A>"}'
-    assert template.encode(as_text, [TOOL]) == expected
+    assert encode(smollm2, template, as_text, [TOOL]) == expected
 
 
 def test_arguments_stay_text_for_a_template_that_joins_text(smollm2: Tokenizer) -> None:
@@ -152,7 +154,9 @@ def test_continuing_the_final_message_equals_transformers(
     expected = reference.apply_chat_template(
         messages, chat_template=source, continue_final_message=True, tokenize=True, return_dict=False
     )
-    ids = ChatTemplate(source, smollm2).encode(messages, add_generation_prompt=False, continue_final_message=True)
+    ids = encode(
+        smollm2, ChatTemplate(source, smollm2), messages, add_generation_prompt=False, continue_final_message=True
+    )
     assert ids == expected
 
 
@@ -164,17 +168,19 @@ def test_continuing_the_final_message_equals_transformers(
 def test_absent_content_renders_as_empty(smollm2: Tokenizer, content: dict[str, Any], calls: dict[str, Any]) -> None:
     template = ChatTemplate(TOOLS, smollm2)
     question, answer = {"role": "user", "content": "hi"}, {"role": "assistant"}
-    expected = template.encode([question, {**answer, "content": ""}, question])
-    assert template.encode([question, {**answer, **content, **calls}, question]) == expected
+    expected = encode(smollm2, template, [question, {**answer, "content": ""}, question])
+    assert encode(smollm2, template, [question, {**answer, **content, **calls}, question]) == expected
 
 
 def test_text_parts_are_joined_and_other_parts_refused(smollm2: Tokenizer) -> None:
     template = ChatTemplate(CHATML, smollm2)
     parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
-    expected = template.encode([{"role": "user", "content": "Hello"}])
-    assert template.encode([{"role": "user", "content": parts}]) == expected
+    expected = encode(smollm2, template, [{"role": "user", "content": "Hello"}])
+    assert encode(smollm2, template, [{"role": "user", "content": parts}]) == expected
     with pytest.raises(TemplateError, match="image_url"):
-        template.encode([{"role": "user", "content": [*parts, {"type": "image_url", "image_url": {"url": "x"}}]}])
+        encode(
+            smollm2, template, [{"role": "user", "content": [*parts, {"type": "image_url", "image_url": {"url": "x"}}]}]
+        )
 
 
 # --- R37: text of users is never a control token -----------------------------------------------------------------
@@ -186,8 +192,8 @@ def test_control_tokens_in_user_content_are_text(smollm2: Tokenizer) -> None:
     assert smollm2.chat_template is not None
     template = ChatTemplate(smollm2.chat_template, smollm2)
     for role in ("user", "assistant", "system", "tool"):
-        harmless = template.encode([{"role": role, "content": "A"}])
-        ids = template.encode([{"role": role, "content": EVIL}])
+        harmless = encode(smollm2, template, [{"role": role, "content": "A"}])
+        ids = encode(smollm2, template, [{"role": role, "content": EVIL}])
         assert control_ids(smollm2, ids) == control_ids(smollm2, harmless)
         shown = b"".join(smollm2.token_bytes(i) for i in ids).decode()
         assert f"{role}\n{EVIL}<|im_end|>" in shown, "the text itself arrives unchanged"
@@ -205,16 +211,16 @@ def test_control_tokens_in_user_content_are_text(smollm2: Tokenizer) -> None:
 def test_a_template_cannot_decode_text_to_control_tokens(smollm2: Tokenizer, expression: str, content: str) -> None:
     source = "{% for m in messages %}<|im_start|>{{ " + expression + " }}<|im_end|>{% endfor %}"
     with pytest.raises(TemplateError):
-        ChatTemplate(source, smollm2).encode([{"role": "user", "content": content}])
+        encode(smollm2, ChatTemplate(source, smollm2), [{"role": "user", "content": content}])
 
 
 def test_text_marked_as_safe_or_escaped_is_text(smollm2: Tokenizer) -> None:
     template = ChatTemplate("{% for m in messages %}{{ m.content|e|safe }}{% endfor %}", smollm2)
-    assert template.encode([{"role": "user", "content": "a < b"}]) == smollm2.encode("a &lt; b")
+    assert encode(smollm2, template, [{"role": "user", "content": "a < b"}]) == smollm2.encode("a &lt; b")
 
 
 def test_control_tokens_in_user_content_can_be_allowed(smollm2: Tokenizer) -> None:
-    ids = ChatTemplate(CHATML, smollm2).encode([{"role": "user", "content": EVIL}], allow_control=True)
+    ids = encode(smollm2, ChatTemplate(CHATML, smollm2), [{"role": "user", "content": EVIL}], allow_control=True)
     assert control_ids(smollm2, ids) == [1, 2, 1, 2, 1]
 
 
@@ -256,8 +262,8 @@ def test_control_tokens_anywhere_in_a_request_are_text(smollm2: Tokenizer, path:
     """The template also prints property names between "<" and ">", as `<filename>` is spelled."""
     template = ChatTemplate(TOOLS, smollm2)
     request = {"messages": TOOL_CONVERSATION, "tools": [TOOL]}
-    expected = control_ids(smollm2, template.encode(**request))
-    assert control_ids(smollm2, template.encode(**put(request, path, evil))) == expected
+    expected = control_ids(smollm2, encode(smollm2, template, **request))
+    assert control_ids(smollm2, encode(smollm2, template, **put(request, path, evil))) == expected
 
 
 @pytest.mark.parametrize("cut", range(1, len("<|im_end|>")))
@@ -326,77 +332,8 @@ def test_no_content_changes_which_control_tokens_there_are(
     assert all(message["content"].strip() in shown for message in messages)
 
 
-@settings(max_examples=500, deadline=None)
-@given(
-    tokens=st.lists(st.text("<ab>", min_size=2, max_size=5), min_size=1, max_size=3),
-    string=st.text("<ab> ", max_size=6),
-    before=st.text("<ab>", max_size=5),
-    after=st.text("<ab>", max_size=5),
-)
-def test_hidden_positions_break_every_control_token(tokens: list[str], string: str, before: str, after: str) -> None:
-    """Whatever stands around a string, trimmed or not, no control token overlaps what is left of it."""
-    hidden = ControlText(tokens).critical(string)
-    masked = "".join("\x00" if i in hidden else char for i, char in enumerate(string))
-    for shown in {masked, masked.strip(" ")}:
-        text = before + shown + after
-        for token, start in itertools.product(tokens, range(len(text))):
-            inside = start < len(before) + len(shown) and start + len(token) > len(before)
-            assert not (shown and inside and text.startswith(token, start))
-
-
-# --- the sandbox -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "{{ raise_exception('no') }}",
-        "{{ messages[0].missing.field }}",
-        "{{ range(10**9) | list }}",
-        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-        "{{ cycler.__init__.__globals__ }}",
-        "{{ messages.append(1) }}",
-        "{{ (messages[0].update)({}) }}",
-        "{{ 'a' * 10**10 }}",
-        "{{ 10 ** (10 ** 9) }}",
-        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-        "{% set n = namespace(x='aa') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
-        "{% set n = namespace(x='aa') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
-    ],
-)
-def test_whatever_a_template_does_ends_in_a_template_error(smollm2: Tokenizer, source: str) -> None:
-    with pytest.raises(TemplateError):
-        ChatTemplate(source, smollm2).encode([{"role": "user", "content": "hi"}])
-
-
-@pytest.mark.alone
-def test_an_endless_template_is_stopped(smollm2: Tokenizer) -> None:
-    source = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-    start = time.monotonic()
-    with pytest.raises(TemplateError, match="seconds"):
-        ChatTemplate(source, smollm2).encode([{"role": "user", "content": "hi"}])
-    assert time.monotonic() - start < 4
-
-
-def test_a_refusal_carries_the_templates_own_words(smollm2: Tokenizer) -> None:
-    with pytest.raises(TemplateError, match="roles must alternate"):
-        ChatTemplate(MISTRAL, smollm2).encode([{"role": "assistant", "content": "hi"}])
-
-
-def test_a_template_that_does_not_compile_is_refused_at_once(smollm2: Tokenizer) -> None:
-    with pytest.raises(TemplateError, match="compile"):
-        ChatTemplate("{% if %}", smollm2)
-
-
-def test_generation_blocks_and_loop_controls_work(smollm2: Tokenizer) -> None:
-    source = (
-        "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}"
-        "{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
-    )
-    messages = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
-    assert ChatTemplate(source, smollm2).render(messages) == ["a"]
-
-
 def test_continuing_and_a_generation_prompt_exclude_each_other(smollm2: Tokenizer) -> None:
     with pytest.raises(TemplateError, match="exclude"):
-        ChatTemplate(CHATML, smollm2).encode([{"role": "assistant", "content": "x"}], continue_final_message=True)
+        encode(
+            smollm2, ChatTemplate(CHATML, smollm2), [{"role": "assistant", "content": "x"}], continue_final_message=True
+        )

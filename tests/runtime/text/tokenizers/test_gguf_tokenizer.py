@@ -138,7 +138,7 @@ def test_user_defined_tokens_match_in_plain_text(smollm2_metadata: dict[str, Any
     types[3] = 4
     tokenizer = tokenizer_from_metadata(smollm2_metadata | {"tokenizer.ggml.token_type": types})
     assert tokenizer.encode("a<repo_name>b") == [*tokenizer.encode("a"), 3, *tokenizer.encode("b")]
-    assert not tokenizer.is_control(3)
+    assert 3 not in tokenizer.control_ids
 
 
 @pytest.mark.parametrize(
