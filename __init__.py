@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .lang.backends.base import Backend as Backend
     from .lang.backends.endpoint import RuntimeEndpoint as RuntimeEndpoint
     from .lang.backends.openai import OpenAI as OpenAI
-    from .lang.branches import ForkGroup as ForkGroup
     from .lang.defaults import flush_cache as flush_cache
     from .lang.defaults import set_default_backend as set_default_backend
     from .lang.errors import ProgramCancelled as ProgramCancelled
@@ -34,8 +33,9 @@ if TYPE_CHECKING:
     from .lang.errors import ProgramMisuse as ProgramMisuse
     from .lang.errors import Unsupported as Unsupported
     from .lang.program import Program as Program
-    from .lang.runtime import Runtime as Runtime
-    from .lang.state import ProgramState as ProgramState
+    from .lang.sglang import Runtime as Runtime
+    from .lang.state.fork_group import ForkGroup as ForkGroup
+    from .lang.state.program_state import ProgramState as ProgramState
     from .lang.words.choices import greedy_token_selection as greedy_token_selection
     from .lang.words.choices import token_length_normalized as token_length_normalized
     from .lang.words.choices import total_likelihood as total_likelihood
@@ -56,9 +56,9 @@ _HOMES = {
     ".lang.defaults": "flush_cache set_default_backend",
     ".lang.errors": "ProgramCancelled ProgramError ProgramMisuse Unsupported",
     ".lang.program": "Program",
-    ".lang.runtime": "Runtime",
-    ".lang.branches": "ForkGroup",
-    ".lang.state": "ProgramState",
+    ".lang.sglang": "Runtime",
+    ".lang.state.fork_group": "ForkGroup",
+    ".lang.state.program_state": "ProgramState",
     ".managers.front.engine": "Engine",
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

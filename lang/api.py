@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from .errors import ProgramMisuse
 from .ir import Concat, Content, Gen, RoleBegin, RoleEnd, Select, SeparateReasoning, flatten
 from .program import Program
-from .state import ProgramState
+from .state.program_state import ProgramState
 from .tracing.trace import Trace
 from .words.choices import ChoicesMethod, check_choices, token_length_normalized
 from .words.naming import naming

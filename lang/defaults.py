@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .backends.base import Backend
-from .chat import Shapes
+from .backends.chat_pieces import Shapes
 from .errors import ProgramMisuse
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..runtime.errors import SapwoodError
-from .place import Place
+from .source_location import SourceLocation
 
 
 class ProgramError(SapwoodError):
@@ -12,7 +12,9 @@ class ProgramError(SapwoodError):
     It is raised wherever the step's value is used, by every step that needs it, and out of `run`.
     """
 
-    def __init__(self, step: str, place: Place, cause: BaseException, origin: ProgramError | None = None) -> None:
+    def __init__(
+        self, step: str, place: SourceLocation, cause: BaseException, origin: ProgramError | None = None
+    ) -> None:
         super().__init__(f"{step} at {place} failed: {type(cause).__name__}: {cause}")
         self.step = step
         self.place = place

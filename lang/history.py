@@ -1,4 +1,4 @@
-"""A program's state as a backend gets it: what was said, by turns, with the edges of messages in between."""
+"""A program's state as a backend gets it: segments of it, with the edges of messages in between."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .ir import Role, RoleBegin, RoleEnd
 
 
 @dataclass(frozen=True)
-class Said:
+class Segment:
     """A stretch of a state. runs: text, and ids of tokens as they were generated; text: all of it as text.
 
     generated: a model said, or chose, this in the place where it stands.
@@ -20,12 +20,12 @@ class Said:
     generated: bool = False
 
     @classmethod
-    def of(cls, text: str) -> Said:
+    def of(cls, text: str) -> Segment:
         """Text that no model wrote."""
         return cls((text,), text)
 
 
-History = list[Said | RoleBegin | RoleEnd]
+History = list[Segment | RoleBegin | RoleEnd]
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Message:
     closed: bool
 
 
-def messages_of(history: Iterable[Said | RoleBegin | RoleEnd]) -> tuple[list[Message], str]:
+def messages_of(history: Iterable[Segment | RoleBegin | RoleEnd]) -> tuple[list[Message], str]:
     """The messages of a state, and the text that stands outside of them."""
     messages: list[Message] = []
     outside = ""
@@ -53,7 +53,7 @@ def messages_of(history: Iterable[Said | RoleBegin | RoleEnd]) -> tuple[list[Mes
     return messages, outside
 
 
-def plain_text(history: Iterable[Said | RoleBegin | RoleEnd]) -> str:
+def plain_text(history: Iterable[Segment | RoleBegin | RoleEnd]) -> str:
     """The state as text for people, where no chat template is known: each message after its role's name."""
     text = ""
     for part in history:

@@ -9,7 +9,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from ..constrained.near_names import probably_meant
@@ -19,7 +19,8 @@ from .ir import GenOptions
 from .running.batch import run_all
 from .running.loop import in_event_loop
 from .running.run import Run, inside
-from .state import ProgramState
+from .state.branch import Branch
+from .state.program_state import ProgramState
 from .tracing.trace import Trace, TraceBackend, stand_ins
 from .words.options import gen_options
 
@@ -35,6 +36,16 @@ _ALIASES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens"}
 _NOT_FOR_RUNS = frozenset({"regex", "json_schema", "ebnf"})  # each says what one `gen` is for
 RUN_OPTIONS = frozenset(each.name for each in fields(GenOptions)) - _NOT_FOR_RUNS
 """The arguments of `gen` that a run may give defaults for."""
+
+
+@dataclass(frozen=True)
+class _ProgramCall:
+    """A call of a program's function. function: calls it with the state of the branch, and its arguments."""
+
+    run: Run
+    branch: Branch
+    state: ProgramState
+    function: Callable[[], Any]
 
 
 class Program(Generic[P, R]):
@@ -74,14 +85,14 @@ class Program(Generic[P, R]):
 
         Raises what the function raises, and ProgramError where a step failed that the function did not look at.
         """
-        run, call, state = self._prepare(args, kwargs, backend, stream=stream)
+        call = self._prepare(args, kwargs, backend, stream=stream)
         if stream:
-            _in_thread(lambda: _run_quietly(run, call, state))
+            _in_thread(lambda: _run_quietly(call))
         elif self._is_async and in_event_loop():
-            _in_thread(lambda: _run_body(run, call, state)).result()
+            _in_thread(lambda: _run_body(call)).result()
         else:
-            _run_body(run, call, state)
-        return state
+            _run_body(call)
+        return call.state
 
     async def arun(
         self, *args: Any, backend: AnyBackend | None = None, stream: bool = False, **kwargs: Any
@@ -90,19 +101,19 @@ class Program(Generic[P, R]):
 
         Cancelling it aborts the program's requests; whatever a thread still asks for raises ProgramCancelled.
         """
-        run, call, state = self._prepare(args, kwargs, backend, stream=stream)
+        call = self._prepare(args, kwargs, backend, stream=stream)
         if stream:
-            _in_thread(lambda: _run_quietly(run, call, state))
+            _in_thread(lambda: _run_quietly(call))
         elif self._is_async:
-            await _arun_body(run, call, state)
+            await _arun_body(call)
         else:
-            body = _in_thread(lambda: _run_body(run, call, state))
+            body = _in_thread(lambda: _run_body(call))
             try:
                 await asyncio.wrap_future(body)
             except asyncio.CancelledError:
-                run.cancel()
+                call.run.cancel()
                 raise
-        return state
+        return call.state
 
     @overload
     def run_batch(
@@ -151,9 +162,9 @@ class Program(Generic[P, R]):
         prepared = [self._prepare(*_given(item), backend, stream=False, defaults=kwargs) for item in batch]
         if num_threads != "auto" and (not isinstance(num_threads, int) or num_threads < 1):
             raise ProgramMisuse(f"num_threads must be at least 1, or 'auto'; not {num_threads!r}.")
-        works = [functools.partial(_run_quietly, run, call, state) for run, call, state in prepared]
-        ended = run_all(works, [run.cancel for run, _, _ in prepared], num_threads, progress_bar, self.name)
-        states = (prepared[i][2] for i in ended)
+        works = [functools.partial(_run_quietly, call) for call in prepared]
+        ended = run_all(works, [call.run.cancel for call in prepared], num_threads, progress_bar, self.name)
+        states = (prepared[i].state for i in ended)
         return states if generator_style else list(states)
 
     def bind(self, **kwargs: Any) -> Program[..., R]:
@@ -168,9 +179,9 @@ class Program(Generic[P, R]):
         stand-ins; see `trace.Trace`."""
         backend = TraceBackend()
         missing = stand_ins(self._signature, len(args), {**self._bound, **kwargs})
-        run, call, state = self._prepare(args, {**missing, **kwargs}, backend, stream=False)
-        _run_quietly(run, call, state)
-        return Trace(run, state.error)
+        call = self._prepare(args, {**missing, **kwargs}, backend, stream=False)
+        _run_quietly(call)
+        return Trace(call.run, call.state.error)
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -186,18 +197,18 @@ class Program(Generic[P, R]):
         *,
         stream: bool,
         defaults: Mapping[str, Any] = {},
-    ) -> tuple[Run, Callable[[], Any], ProgramState]:
-        """The run, the call of the function with its state, and the state. Raises ProgramMisuse."""
+    ) -> _ProgramCall:
+        """The function's call with a state of its own. Raises ProgramMisuse."""
         arguments = {name: value for name, value in kwargs.items() if self._takes(name)}
         options = {**defaults, **{name: value for name, value in kwargs.items() if name not in arguments}}
         run = Run(self.name, chosen_backend(backend), self._defaults(options), stream=stream, is_async=self._is_async)
-        state = ProgramState(run)
+        branch = Branch(run)
+        state = ProgramState(branch)
         try:
             bound = self._signature.bind(state, *args, **{**self._bound, **arguments})
         except TypeError as error:
             raise ProgramMisuse(f"{self.name} cannot be called so: {error}.") from None
-        call = functools.partial(self.function, *bound.args, **bound.kwargs)
-        return run, call, state
+        return _ProgramCall(run, branch, state, functools.partial(self.function, *bound.args, **bound.kwargs))
 
     def _takes(self, name: str) -> bool:
         """Whether this keyword argument is for the function. One that has **kwargs gets all but a run's options."""
@@ -228,44 +239,44 @@ def _given(item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
     return item, {}
 
 
-def _run_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
+def _run_body(call: _ProgramCall) -> None:
     """The function, then the end of all that it started. Its errors leave with what is open aborted."""
-    token = inside.set((*inside.get(), run))
+    token = inside.set((*inside.get(), call.run))
     try:
-        result = call()
+        result = call.function()
         if inspect.isawaitable(result):
             result = asyncio.run(_awaited(result))
-        state.ret_value = result
-        run.close()
+        call.state.ret_value = result
+        call.run.close()
     except BaseException as error:
-        state._end(error)
-        run.abandon()
+        call.branch.end(error)
+        call.run.abandon()
         raise
     finally:
         inside.reset(token)
-    run.finish()
+    call.run.finish()
 
 
-async def _arun_body(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
-    token = inside.set((*inside.get(), run))
+async def _arun_body(call: _ProgramCall) -> None:
+    token = inside.set((*inside.get(), call.run))
     try:
-        state.ret_value = await call()
-        await run.aclose()
+        call.state.ret_value = await call.function()
+        await call.run.aclose()
     except BaseException as error:
-        state._end(error)
-        run.abandon()
+        call.branch.end(error)
+        call.run.abandon()
         raise
     finally:
         inside.reset(token)
-    run.finish()
+    call.run.finish()
 
 
-def _run_quietly(run: Run, call: Callable[[], Any], state: ProgramState) -> None:
+def _run_quietly(call: _ProgramCall) -> None:
     """The same where nobody is there to catch an error: it stays in the state."""
     try:
-        _run_body(run, call, state)
+        _run_body(call)
     except Exception as error:
-        state._end(error)
+        call.branch.end(error)
 
 
 async def _awaited(result: Any) -> Any:

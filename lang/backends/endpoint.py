@@ -10,11 +10,11 @@ import msgspec
 from ...managers.front.render import Rendering
 from ...managers.server.native.routes import Choice, ContinuationScore, GenerateAnswer, ScoreAnswer
 from ...managers.server.native.routes import Token as WireToken
-from ..chat import Shapes
 from ..errors import BackendError
 from ..running.loop import loop_thread
 from ..words.choices import ScoredToken
 from .base import Emit, Usage
+from .chat_pieces import Shapes
 from .http import HttpClient
 from .native import NativeBackend, NativeSample, Runs, Token
 

@@ -9,9 +9,9 @@ from ...managers.front.engine import Engine
 from ...managers.front.render import Rendering
 from ...managers.front.results import Completion, collect
 from ...managers.wire.answers import TextChunk, TokenLogprob
-from ..chat import Shapes
 from ..words.choices import ScoredToken
 from .base import Emit, Usage
+from .chat_pieces import Shapes
 from .native import NativeBackend, NativeSample, Runs, Token
 
 

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from ...managers.front.render import Rendering
 from ...managers.wire.errors import Overloaded
-from ..chat import ChatPieces, Shapes
 from ..history import History
 from ..ir import Gen, GenOptions, Role, Select
 from ..words.choices import Scored, ScoredToken
 from .base import Backend, Completed, Emit, Judged, Sample, Usage
+from .chat_pieces import ChatPieces, Shapes
 
 PATIENCE_SECONDS = 60.0  # how long an overloaded server is asked again
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
@@ -82,7 +82,7 @@ class NativeBackend(Backend):
         return "".join(each.text for each in await self._pieces.prompt(history))
 
     async def _prompt(self, history: History) -> Runs:
-        return [run for said in await self._pieces.prompt(history) for run in said.runs if run]
+        return [run for segment in await self._pieces.prompt(history) for run in segment.runs if run]
 
     @abstractmethod
     async def _send(self, fields: dict[str, Any], emit: Emit | None) -> tuple[list[NativeSample], Usage]:

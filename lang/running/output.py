@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ProgramError
-from ..history import Said
-from ..place import Place
-from .feed import Feed
+from ..history import Segment
+from ..source_location import SourceLocation
 from .loop import ended
+from .stream import Stream
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """value: of the step's variable. said: what the step adds to its state. meta: counts, and what else was asked for.
-    reasoning: where that was separated."""
+    """value: of the step's variable. segment: what the step adds to its state. meta: counts, and what else was asked
+    for. reasoning: where that was separated."""
 
     value: str | list[str]
-    said: Said
+    segment: Segment
     meta: dict[str, Any] = field(default_factory=dict)
     reasoning: str = ""
 
@@ -31,17 +31,18 @@ class Output:
     """The place of a step's outcome in a state, shared by all states that were forked from there.
 
     name: of the variable, None for none. branch: of the state where the step was taken. text: the step as written.
+    location: where that was.
     """
 
     def __init__(
-        self, text: str, name: str | None, branch: str, place: Place, saw: Callable[[ProgramError], None]
+        self, text: str, name: str | None, branch: str, location: SourceLocation, saw: Callable[[ProgramError], None]
     ) -> None:
         """saw: told of every error that is raised to the user."""
         self.text = text
         self.name = name
         self.branch = branch
-        self.place = place
-        self.pieces: Feed[str] = Feed()
+        self.location = location
+        self.pieces: Stream[str] = Stream()
         self.began = self.ended = time.perf_counter()
         self._saw = saw
         self._settling = threading.RLock()
@@ -66,7 +67,7 @@ class Output:
             if not self.done:
                 self.ended = time.perf_counter()
                 if not len(self.pieces):
-                    self.pieces.put(outcome.said.text)
+                    self.pieces.put(outcome.segment.text)
                 self._future.set_result(outcome)
                 self.pieces.close()
 

@@ -14,9 +14,9 @@ from typing import Any
 from ..backends.base import Backend
 from ..errors import ProgramCancelled, ProgramError, ProgramMisuse
 from ..ir import GenOptions
-from .feed import Feed
 from .loop import ended, in_event_loop, loop_thread
 from .output import Outcome, Output
+from .stream import Stream
 
 inside: contextvars.ContextVar[tuple[Run, ...]] = contextvars.ContextVar("inside", default=())
 """The runs of whose programs this code is a part. Others who read a streaming state wait for what is yet to come."""
@@ -57,11 +57,11 @@ class Run:
         self._refusal: type[ProgramCancelled | ProgramMisuse] | None = None
         self._tasks: dict[Output, concurrent.futures.Future[None]] = {}
         self._seen: set[ProgramError] = set()
-        self._feeds: list[Feed[Any]] = []
+        self._streams: list[Stream[Any]] = []
 
-    def adopt(self, feed: Feed[Any]) -> None:
-        """Close this feed, of a state's items, when the run ends: whoever reads it must not wait for ever."""
-        self._feeds.append(feed)
+    def adopt(self, stream: Stream[Any]) -> None:
+        """Close this stream, of a state's items, when the run ends: whoever reads it must not wait for ever."""
+        self._streams.append(stream)
 
     def check_open(self) -> None:
         """Raise ProgramCancelled or ProgramMisuse where the program may do nothing any more."""
@@ -103,7 +103,7 @@ class Run:
     def cancel(self) -> None:
         """Abort the open requests; whatever the program still asks for raises ProgramCancelled."""
         self._refuse(ProgramCancelled)
-        self._close_feeds(ProgramCancelled(_CANCELLED))
+        self._close_streams(ProgramCancelled(_CANCELLED))
         for task in self._open():
             task.cancel()
 
@@ -136,7 +136,7 @@ class Run:
     def finish(self) -> None:
         """The program has ended well, and all that it started has ended."""
         self.ended = time.perf_counter()
-        self._close_feeds(None)
+        self._close_streams(None)
 
     def _conclude(self) -> None:
         self._refuse(ProgramMisuse)
@@ -151,9 +151,9 @@ class Run:
         with self._lock:
             self._refusal = self._refusal or refusal
 
-    def _close_feeds(self, error: ProgramCancelled | None) -> None:
-        for feed in self._feeds:
-            feed.close(error)
+    def _close_streams(self, error: ProgramCancelled | None) -> None:
+        for stream in self._streams:
+            stream.close(error)
 
     def _open(self) -> list[concurrent.futures.Future[None]]:
         with self._lock:
@@ -174,6 +174,6 @@ async def _carry_out(output: Output, work: Callable[[], Awaitable[Outcome]]) -> 
     except (ProgramError, ProgramCancelled) as error:  # of a step before this one
         output.fail(error)
     except Exception as error:
-        output.fail(ProgramError(output.text, output.place, error))
+        output.fail(ProgramError(output.text, output.location, error))
     else:
         output.finish(outcome)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..backends.base import Backend, Completed, Usage
-from ..history import History, Said
+from ..history import History, Segment
 from ..ir import GenOptions, RoleBegin, RoleEnd, Select, Text
 from ..words.choices import Decision, Scored, decide, needs_unconditional
 from ..words.reasoning import separate
@@ -21,9 +21,9 @@ async def resolved(items: tuple[Item, ...]) -> History:
     history: History = []
     for item in items:
         if isinstance(item, Output):
-            history.append((await item.ready()).said)
+            history.append((await item.ready()).segment)
         else:
-            history.append(Said.of(item.text) if isinstance(item, Text) else item)
+            history.append(Segment.of(item.text) if isinstance(item, Text) else item)
     return history
 
 
@@ -73,14 +73,14 @@ def _generated(completed: Completed) -> Outcome:
         logprobs = [each.logprobs for each in completed.samples]
         meta["logprobs"] = logprobs if many else logprobs[0]
     value = [each.text for each in completed.samples] if many else first.text
-    return Outcome(value, Said(first.runs, first.text, generated=True), meta)
+    return Outcome(value, Segment(first.runs, first.text, generated=True), meta)
 
 
 def _without_reasoning(completed: Completed, tags: tuple[str, str]) -> Outcome:
     """The answer takes the whole completion's place in the state, as text: it is not what was generated there."""
     plain = _generated(completed)
     reasoning, answer = separate(completed.samples[0].text, tags)
-    return Outcome(answer, Said.of(answer), plain.meta, reasoning)
+    return Outcome(answer, Segment.of(answer), plain.meta, reasoning)
 
 
 def _selected(select: Select, scored: list[Scored], decision: Decision, usage: Usage) -> Outcome:
@@ -92,7 +92,7 @@ def _selected(select: Select, scored: list[Scored], decision: Decision, usage: U
         text: [{"token_id": t.token_id, "text": t.text, "logprob": t.logprob} for t in each.tokens]
         for text, each in zip(select.choices, scored)
     }
-    return Outcome(choice, Said((choice,), choice, generated=True), meta)
+    return Outcome(choice, Segment((choice,), choice, generated=True), meta)
 
 
 def _counts(usage: Usage) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class _Graph:
 
     def _step(self, output: Output) -> None:
         kind = output.text.partition("(")[0]
-        number = self._add(kind, output.text, output.branch, self._tips.get(output.branch), output.place.line)
+        number = self._add(kind, output.text, output.branch, self._tips.get(output.branch), output.location.line)
         output.wait()
         if output.error is None and kind == "gen":
             value = output.outcome().value

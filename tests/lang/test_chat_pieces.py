@@ -8,8 +8,8 @@ from typing import Any
 import jinja2
 import pytest
 
-from sapwood.lang.chat import ChatPieces, Shapes
-from sapwood.lang.history import History, Said
+from sapwood.lang.backends.chat_pieces import ChatPieces, Shapes
+from sapwood.lang.history import History, Segment
 from sapwood.lang.ir import Role, RoleBegin, RoleEnd
 from sapwood.managers.front.render import Rendering
 from sapwood.managers.wire.errors import InvalidRequest
@@ -58,15 +58,15 @@ def messages(*turns: tuple[Role, str], by_model: bool = False) -> History:
     """Ended messages. by_model: those of the assistant were generated."""
     history: History = []
     for role, content in turns:
-        said = Said((content,), content, generated=by_model and role == "assistant")
-        history += [RoleBegin(role), said, RoleEnd(role)]
+        segment = Segment((content,), content, generated=by_model and role == "assistant")
+        history += [RoleBegin(role), segment, RoleEnd(role)]
     return history
 
 
-def text_of(prompt: list[Said]) -> str:
+def text_of(prompt: list[Segment]) -> str:
     """The prompt's text, which its runs must spell as well."""
-    text = "".join(said.text for said in prompt)
-    runs = [run for said in prompt for run in said.runs]
+    text = "".join(segment.text for segment in prompt)
+    runs = [run for segment in prompt for run in segment.runs]
     assert text == "".join(run if isinstance(run, str) else "".join(CONTROL[i] for i in run) for run in runs)
     return text
 
@@ -116,23 +116,23 @@ async def test_what_was_sent_once_never_changes(template: str) -> None:
 
 async def test_text_around_messages_keeps_its_place() -> None:
     history = [
-        Said.of("before "),
+        Segment.of("before "),
         *messages(("user", "Q")),
-        Said.of("between "),
+        Segment.of("between "),
         *messages(("user", "Q2")),
-        Said.of("."),
+        Segment.of("."),
     ]
     text = text_of(await pieces(CHATML).prompt(history))
     assert text == "before <s>system\nBe good.</s>\n<s>user\nQ</s>\nbetween <s>user\nQ2</s>\n."
     picky = "{% for m in messages %}{{ m.content }}{{ '.' if loop.last else ';' }}{% endfor %}"
     with pytest.raises(InvalidRequest, match="no place for text between messages"):
-        await pieces(picky).prompt([*messages(("user", "Q")), Said.of("x"), *messages(("assistant", "A"))])
+        await pieces(picky).prompt([*messages(("user", "Q")), Segment.of("x"), *messages(("assistant", "A"))])
 
 
 async def test_an_assistant_may_speak_first() -> None:
-    for said in ([], [Said.of("So ")]):
-        prompt = await pieces(CHATML).prompt([RoleBegin("assistant"), *said])
-        assert text_of(prompt) == "<s>system\nBe good.</s>\n<s>assistant\n" + ("So " if said else "")
+    for begun in ([], [Segment.of("So ")]):
+        prompt = await pieces(CHATML).prompt([RoleBegin("assistant"), *begun])
+        assert text_of(prompt) == "<s>system\nBe good.</s>\n<s>assistant\n" + ("So " if begun else "")
 
 
 async def test_what_the_template_refuses_is_refused() -> None:

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from .errors import ProgramMisuse
-from .ir import Text
-from .running.output import Output
+from ..errors import ProgramMisuse
+from ..ir import Text
+from .output import Output
 
 
 class Variable(ABC):
@@ -76,7 +76,7 @@ class Span(Variable):
 
     def _text(self, item: Any) -> str:
         if isinstance(item, Output):
-            return item.outcome().said.text
+            return item.outcome().segment.text
         return item.text if isinstance(item, Text) else ""
 
 

@@ -7,51 +7,53 @@ from collections.abc import Mapping
 
 from ..backends.base import Backend
 from ..errors import ProgramError, ProgramMisuse, UnknownVariable
-from ..history import History, Said
+from ..history import History, Segment
 from ..ir import RoleBegin, RoleEnd, Text
-from ..variables import Generated, Reasoning, Variable
-from .feed import Feed
 from .loop import loop_thread
 from .steps import Item
+from .stream import Stream
+from .variables import Generated, Reasoning, Variable
 
 
-def pump(items: Feed[Item], variables: Mapping[str, Variable], name: str | None, backend: Backend) -> Feed[str]:
-    """A feed of the text's pieces: of the whole state, or of the variable `name`, which may be yet to come.
+def text_stream(
+    items: Stream[Item], variables: Mapping[str, Variable], name: str | None, backend: Backend
+) -> Stream[str]:
+    """The text's pieces: of the whole state, or of the variable `name`, which may be yet to come.
 
     It ends with the state or the variable, with the error of what failed, or with UnknownVariable.
     """
-    feed: Feed[str] = Feed()
-    loop_thread().submit(_fill(feed, items, variables, name, backend))
-    return feed
+    pieces: Stream[str] = Stream()
+    loop_thread().submit(_fill(pieces, items, variables, name, backend))
+    return pieces
 
 
 async def _fill(
-    feed: Feed[str], items: Feed[Item], variables: Mapping[str, Variable], name: str | None, backend: Backend
+    pieces: Stream[str], items: Stream[Item], variables: Mapping[str, Variable], name: str | None, backend: Backend
 ) -> None:
     try:
         if name is None:
-            await _whole(feed, items, backend)
+            await _whole(pieces, items, backend)
         else:
             await when_known(items, variables, name)
             if name not in variables:
                 raise UnknownVariable(f"The program has ended, and set no variable {name!r}.")
-            await _one(feed, variables[name])
+            await _one(pieces, variables[name])
     except ProgramError as error:
-        feed.close(error.again())
+        pieces.close(error.again())
     except Exception as error:
-        feed.close(error)
+        pieces.close(error)
     else:
-        feed.close()
+        pieces.close()
 
 
-async def _whole(feed: Feed[str], items: Feed[Item], backend: Backend) -> None:
+async def _whole(pieces: Stream[str], items: Stream[Item], backend: Backend) -> None:
     """Every item's text; what the chat template puts around messages comes before what follows there."""
     history: History = []
     shown, at_edge = "", False
 
     async def catch_up() -> str:
         text = await backend.text(history)
-        feed.put(text[len(shown) :])
+        pieces.put(text[len(shown) :])
         return text
 
     async for item in items:
@@ -62,19 +64,19 @@ async def _whole(feed: Feed[str], items: Feed[Item], backend: Backend) -> None:
         if at_edge:
             shown, at_edge = await catch_up(), False
         if isinstance(item, Text):
-            feed.put(item.text)
+            pieces.put(item.text)
             shown += item.text
-            history.append(Said.of(item.text))
+            history.append(Segment.of(item.text))
         else:
             async for piece in item.pieces:
-                feed.put(piece)
+                pieces.put(piece)
                 shown += piece
-            history.append((await item.ready()).said)
+            history.append((await item.ready()).segment)
     if at_edge:
         await catch_up()
 
 
-async def when_known(items: Feed[Item], variables: Mapping[str, Variable], name: str | None) -> None:
+async def when_known(items: Stream[Item], variables: Mapping[str, Variable], name: str | None) -> None:
     """Wait until the variable is there, or else (and for None) until the state has ended."""
     if name not in variables:
         with contextlib.suppress(Exception):  # whoever reads the state then gets that error
@@ -83,14 +85,14 @@ async def when_known(items: Feed[Item], variables: Mapping[str, Variable], name:
                     return
 
 
-async def _one(feed: Feed[str], variable: Variable) -> None:
+async def _one(pieces: Stream[str], variable: Variable) -> None:
     if isinstance(variable, Generated) and not isinstance(variable, Reasoning):
         async for piece in variable.output.pieces:
-            feed.put(piece)
+            pieces.put(piece)
         return
     for output in variable.outputs():
         await output.settled()
     value = variable.value()
     if not isinstance(value, str):
         raise ProgramMisuse(f"Only text can be shown as it comes; this variable is of type {type(value).__name__}.")
-    feed.put(value)
+    pieces.put(value)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from .running.output import Output
-from .running.run import Run
+from .output import Output
+from .run import Run
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ def _step(output: Output) -> StepReport:
     return StepReport(
         step=output.text,
         branch=output.branch,
-        line=output.place.line,
+        line=output.location.line,
         prompt_tokens=prompt,
         cached_tokens=cached,
         computed_tokens=prompt - cached,

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Feed(Generic[T]):
+class Stream(Generic[T]):
     """Thread-safe. After `close` nothing may be put in; readers end there, or get the error that closed it."""
 
     def __init__(self, items: Iterable[T] = ()) -> None:
@@ -26,7 +26,7 @@ class Feed(Generic[T]):
         return self._closed
 
     def put(self, item: T) -> None:
-        """Append one item; dropped where the feed is closed."""
+        """Append one item; dropped where the stream is closed."""
         with self._changed:
             if not self._closed:
                 self._items.append(item)

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..managers.front.render import Rendering
-from ..managers.wire.errors import InvalidRequest
-from .history import History, Said
-from .ir import Role, RoleBegin, RoleEnd
+from ...managers.front.render import Rendering
+from ...managers.wire.errors import InvalidRequest
+from ..history import History, Segment
+from ..ir import Role, RoleBegin, RoleEnd
 
 Render = Callable[[list[dict[str, Any]], bool], Awaitable[Rendering]]
 """(messages, add_generation_prompt) to what the template makes of them."""
@@ -27,7 +27,7 @@ class Shapes:
     """What is known of a template already. mark: stands for contents, with a number."""
 
     mark: str = field(default_factory=lambda: f"Sap{secrets.token_hex(8)}x")
-    pieces: dict[tuple[tuple[Role, ...], bool], list[Said]] = field(default_factory=dict)
+    pieces: dict[tuple[tuple[Role, ...], bool], list[Segment]] = field(default_factory=dict)
 
 
 class ChatPieces:
@@ -44,34 +44,34 @@ class ChatPieces:
         self._mark = shapes.mark
         self._known = shapes.pieces
 
-    async def prompt(self, history: History) -> list[Said]:
+    async def prompt(self, history: History) -> list[Segment]:
         """The history with the template's pieces in place of the roles' edges.
 
         Raises InvalidRequest where the template refuses such a conversation, or allows no text between its messages.
         """
         roles: tuple[Role, ...] = tuple(part.role for part in history if isinstance(part, RoleBegin))
         before = await self._before(roles, _begun_by_model(history))
-        said: list[Said] = []
+        segments: list[Segment] = []
         begun, ended, outside = 0, False, False  # ended: and nothing of what follows the message is there yet
         for part in history:
             if isinstance(part, RoleBegin):
                 piece = before[begun]
                 if outside and begun:
                     piece = _without(await self._after(roles[:begun]), piece)
-                said.append(piece)
+                segments.append(piece)
                 begun, ended, outside = begun + 1, False, False
-            elif isinstance(part, Said):
+            elif isinstance(part, Segment):
                 if ended:
-                    said.append(await self._after(roles[:begun]))
+                    segments.append(await self._after(roles[:begun]))
                     ended, outside = False, True
-                said.append(part)
+                segments.append(part)
             else:
                 ended = True
         if ended:
-            said.append(await self._after(roles))
-        return said
+            segments.append(await self._after(roles))
+        return segments
 
-    async def _before(self, roles: tuple[Role, ...], by_model: list[bool]) -> list[Said]:
+    async def _before(self, roles: tuple[Role, ...], by_model: list[bool]) -> list[Segment]:
         """For every message what stands between the content before it (or the start) and its own."""
         if not roles:
             return []
@@ -83,14 +83,14 @@ class ChatPieces:
             pieces[k] = await self._generation_prompt(roles[:k])
         return pieces
 
-    async def _generation_prompt(self, roles: tuple[Role, ...]) -> Said:
+    async def _generation_prompt(self, roles: tuple[Role, ...]) -> Segment:
         return (await self._pieces(roles, True))[-1]
 
-    async def _after(self, roles: tuple[Role, ...]) -> Said:
+    async def _after(self, roles: tuple[Role, ...]) -> Segment:
         """What stands after the last message's content, with nothing to follow."""
         return (await self._pieces(roles, False))[-1]
 
-    async def _pieces(self, roles: tuple[Role, ...], opens: bool) -> list[Said]:
+    async def _pieces(self, roles: tuple[Role, ...], opens: bool) -> list[Segment]:
         """The template's own text around the contents of messages with these roles: one piece more than messages."""
         found = self._known.get((roles, opens))
         if found is None:
@@ -111,7 +111,7 @@ def _begun_by_model(history: History) -> list[bool]:
         if isinstance(part, RoleBegin):
             begun.append(True)
             is_first = True
-        elif isinstance(part, Said) and is_first:
+        elif isinstance(part, Segment) and is_first:
             begun[-1] = part.generated
             is_first = False
         elif isinstance(part, RoleEnd):
@@ -124,11 +124,11 @@ class _Piece:
     runs: list[str | list[int]]
     text: str = ""
 
-    def said(self) -> Said:
-        return Said(tuple(self.runs), self.text)
+    def segment(self) -> Segment:
+        return Segment(tuple(self.runs), self.text)
 
 
-def _split(rendering: Rendering, marks: Sequence[str]) -> list[Said]:
+def _split(rendering: Rendering, marks: Sequence[str]) -> list[Segment]:
     """The rendering without the marks, cut there. Raises InvalidRequest where they are not all there, in order."""
     pieces = [_Piece([])]
     seen = []
@@ -148,10 +148,10 @@ def _split(rendering: Rendering, marks: Sequence[str]) -> list[Said]:
         raise InvalidRequest(f"{text}; programs cannot use their roles.", "messages")
     for piece, text in zip(pieces, re.split("|".join(map(re.escape, marks)), rendering.text)):
         piece.text = text
-    return [piece.said() for piece in pieces]
+    return [piece.segment() for piece in pieces]
 
 
-def _without(head: Said, whole: Said) -> Said:
+def _without(head: Segment, whole: Segment) -> Segment:
     """`whole` without `head`, with which it must begin."""
     runs = list(whole.runs)
     for i, run in enumerate(head.runs):
@@ -162,4 +162,4 @@ def _without(head: Said, whole: Said) -> Said:
             text = "The model's chat template has no place for text between messages; put it into one of them."
             raise InvalidRequest(text, "messages")
         runs.insert(0, mine[len(run) :])
-    return Said(tuple(runs), whole.text[len(head.text) :])
+    return Segment(tuple(runs), whole.text[len(head.text) :])

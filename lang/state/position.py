@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .backends.base import Backend
-from .errors import ProgramMisuse
-from .ir import Expr, Gen, GenOptions, Role, RoleBegin, RoleEnd, Select, SeparateReasoning, Text
+from ..backends.base import Backend
+from ..errors import ProgramMisuse
+from ..ir import Expr, Gen, GenOptions, Role, RoleBegin, RoleEnd, Select, SeparateReasoning, Text
 
 
 @dataclass(frozen=True)
