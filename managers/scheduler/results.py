@@ -39,19 +39,20 @@ def take_tokens(gained: EntryResult, request: Request, accepted: int) -> tuple[F
     if edit is not None:
         request.held = min(edit.held, request.produced)
     if gained.failure is not None:
-        return failed(gained.failure), right
+        return failed(request, gained.failure), right
     is_over = edit is not None and edit.complete and taken == len(gained.token_ids)
     if is_over and (finish is None or finish.reason == "length"):
         return Finish("stop"), right
     return finish, right
 
 
-def failed(failure: Failure) -> Finish:
+def failed(request: Request, failure: Failure) -> Finish:
     """How a request ends whose entry failed."""
     match failure.kind:
         case "not finite":
             return Finish("error", message="the model's output for this request is not finite (NaN or infinity)")
         case "matcher":
-            return Finish("error", message=f"matching the constraint failed: {failure.message}")
+            engine = request.grammar.engine if request.grammar is not None else "no"
+            return Finish("error", message=f"the constraint failed in its engine, {engine}: {failure.message}")
         case "grammar":
             return Finish("error", message=failure.message, fault="request")

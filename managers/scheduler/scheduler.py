@@ -318,7 +318,7 @@ class Scheduler:
             request.scored.extend(gained.prompt.logprobs)
             request.scored_top.extend(gained.prompt.top)
         if gained.failure is not None and gained.failure.kind == "not finite":
-            return self._finish(request, failed(gained.failure), keep=False)
+            return self._finish(request, failed(request, gained.failure), keep=False)
         if entry.samples:
             finish = self._take_tokens(entry, gained)
             if finish is not None:

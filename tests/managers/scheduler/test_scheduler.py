@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.managers.scheduler.queue import MAX_BYPASSED
+from sapwood.managers.wire.answers import Finish
 from sapwood.runtime.step import EntryResult, Failure, StepResult
 
 
@@ -448,6 +449,23 @@ def test_an_answer_that_is_not_finite_ends_its_request_only() -> None:
     assert finish is not None
     assert finish.reason == "error"
     assert harness.answers["good", 0].token_ids == completion(numbers(2, 30), 10, [])
+    harness.assert_idle()
+
+
+def test_a_constraint_that_fails_in_its_engine_ends_its_request_only_with_the_servers_fault() -> None:
+    harness = Harness()
+    harness.submit("bad", numbers(1, 30), 10, grammar="g")
+    harness.submit("good", numbers(2, 30), 10, grammar="g")
+    harness.load_grammars()
+    plan = harness.scheduler.plan()
+    assert plan is not None
+    result = harness.worker.execute(plan)
+    failed = EntryResult(failure=Failure("matcher", "Panic: wormwood"))
+    harness._take(harness.scheduler.apply(StepResult(plan.step, [failed, result.entries[1]])))
+    harness.run()
+    text = "the constraint failed in its engine, llguidance: Panic: wormwood"
+    assert harness.answers["bad", 0].finish == Finish("error", message=text, fault="server")
+    assert harness.answers["good", 0].token_ids == completion(numbers(2, 30), 10, [], constrained=True)
     harness.assert_idle()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sapwood.runtime.step import GrammarEdit
+from sapwood.runtime.step import Failure, GrammarEdit
 
 SAMPLED: list[dict[str, Any]] = [
     {"temperature": 0.0},
@@ -117,6 +117,88 @@ def test_forced_tokens_come_with_the_sampled_one_and_count_as_generated(
     driver.open(0, prompt, output=gained, frequency_penalty=2.0)  # the penalties count the forced ones too
     assert driver.prefill(0, [*prompt, *gained]).token_ids == after
     driver.close(0)
+
+
+class Panic(BaseException):
+    """As what pyo3 raises for a panic in Rust."""
+
+
+class Broken(Script):
+    """A matcher that raises after so many tokens: where it is asked for a bitmask, or when it is given a token."""
+
+    def __init__(self, error: BaseException, after: int, *, filling: bool) -> None:
+        super().__init__([keep] * 99)
+        self.error = error
+        self.left = after
+        self.filling = filling
+
+    def fill(self, bitmask: np.ndarray) -> None:
+        if self.filling and self.left == 0:
+            bitmask[:] = 1  # half done
+            raise self.error
+        super().fill(bitmask)
+
+    def advance(self, token_id: int) -> Edit:
+        if self.left == 0:
+            raise self.error
+        self.left -= 1
+        return super().advance(token_id)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("wormwood"), Panic("wormwood"), MemoryError(), RecursionError()])
+@pytest.mark.parametrize("filling", [True, False])
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_matcher_that_raises_fails_its_row_and_the_others_go_on_bit_for_bit(
+    driver: Any, entry: Any, prompts: list[list[int]], error: BaseException, filling: bool, after: int
+) -> None:
+    options = {"temperature": 1.0, "logprobs": 1}
+    expected = driver.generate([prompts[1]], 5, seed=5, **options)[0]
+    logprobs = [each.logprob for each in driver.sampled[0]]
+    driver.open(0, prompts[2], matcher=Broken(error, after, filling=filling), **options)
+    driver.open(1, prompts[1], seed=5, **options)
+    driver.open(2, prompts[3], matcher=Script([keep] * 9), **options)
+    found, seen, failures = [], [], []
+    for step in range(5):
+        rows = [(0, prompts[2]), (1, prompts[1]), (2, prompts[3])][step > after :]
+        ids = [prompt if step == 0 else [-1] for _, prompt in rows]
+        starts = [0 if step == 0 else len(prompt) + step - 1 for _, prompt in rows]
+        output = driver.step([entry(row, *each) for (row, _), *each in zip(rows, ids, starts)])
+        *bad, free, other = output.result.entries
+        found += free.token_ids
+        seen += [each.logprob for each in free.logprobs]
+        failures += [each.failure for each in bad]
+        assert len(other.token_ids) == 1
+        assert other.failure is None
+    assert found == expected
+    if driver.executor.runner.backend == "cpu":
+        assert seen == logprobs
+    else:  # what torch computes depends on the batch's size
+        np.testing.assert_allclose(seen, logprobs, atol=1e-5)
+    said = f"{type(error).__name__}: {error}"
+    assert failures == [None] * after + [Failure("matcher", said)]
+    for row in range(3):
+        driver.close(row)
+
+
+def test_a_matcher_that_raises_half_way_through_guesses_keeps_what_was_sampled_before(
+    driver: Any, entry: Any, prompts: list[list[int]]
+) -> None:
+    [whole] = driver.generate([prompts[2]], 6)
+    driver.open(0, prompts[2], matcher=Broken(Panic("wormwood"), 3, filling=True))
+    driver.step([entry(0, prompts[2], 0)])
+    output = driver.step([entry(0, whole[:4], len(prompts[2]), speculated=3)])
+    [result] = output.result.entries
+    assert result.token_ids == whole[1:3]
+    assert result.failure == Failure("matcher", "Panic: wormwood")
+    driver.close(0)
+
+
+def test_what_means_the_process_is_not_caught(driver: Any, entry: Any, prompts: list[list[int]]) -> None:
+    driver.open(0, prompts[2], matcher=Broken(KeyboardInterrupt(), 0, filling=False))
+    with pytest.raises(KeyboardInterrupt):
+        driver.step([entry(0, prompts[2], 0)])
+    driver.close(0)
+    driver.step([])
 
 
 def test_tokens_taken_back_no_longer_count_and_end_the_step(driver: Any, entry: Any, prompts: list[list[int]]) -> None:
