@@ -5,7 +5,6 @@ The same constraint and vocabulary give the same result in every process.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,26 +24,23 @@ from .spec import (
     Constraint,
     ConstraintError,
     EngineName,
+    constraint_key,
 )
 
 if TYPE_CHECKING:
     from .vocabulary import Vocabulary
 
 
-def compile_constraint(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
+def compile_constraint(constraint: Constraint, vocabulary: Vocabulary, key: str = "") -> Compiled:
     """Check and compile. Raises ConstraintError, whose message is for the user, where the constraint is refused.
+
+    key: the constraint's, where the caller knows it already; see `spec.constraint_key`.
 
     "auto" is llguidance: with checks beside it, it enforces all that xgrammar does and more, and compiles faster.
     """
     _check_limits(constraint)
-    if constraint.engine == "xgrammar":
-        return _by_xgrammar(constraint, vocabulary)
-    return _by_llguidance(constraint, vocabulary)
-
-
-def constraint_key(constraint: Constraint) -> str:
-    """A hash of all that a constraint says."""
-    return hashlib.sha256(msgspec.json.encode(constraint)).hexdigest()
+    compiled = _by_xgrammar if constraint.engine == "xgrammar" else _by_llguidance
+    return msgspec.structs.replace(compiled(constraint, vocabulary), key=key or constraint_key(constraint))
 
 
 def _check_limits(constraint: Constraint) -> None:
@@ -69,7 +65,7 @@ def _by_llguidance(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
     match constraint.kind:
         case "json_schema" | "json_object":
             checked = check_schema(constraint, lambda grammar: attempt(json_grammar(grammar, constraint)))
-            return _compiled(constraint, "llguidance", json_grammar(checked.grammar, constraint).encode(), checked)
+            return _compiled("llguidance", json_grammar(checked.grammar, constraint).encode(), checked)
         case "structural_tag":
             tag = compile_structural_tag(constraint, attempt)
             grammar, checked = tag.grammar, Checked(tag.grammar, tag.checks, tag.enforced, tag.relaxed)
@@ -82,7 +78,7 @@ def _by_llguidance(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
     said = attempt(grammar)
     if said:
         raise ConstraintError(f"the {constraint.kind} cannot be compiled: {said.strip()[:500]}")
-    return _compiled(constraint, "llguidance", grammar.encode(), checked)
+    return _compiled("llguidance", grammar.encode(), checked)
 
 
 def _by_xgrammar(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
@@ -106,14 +102,14 @@ def _by_xgrammar(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
             payload = xgrammar_compiler.compile_ebnf(body, vocabulary)
         case "structural_tag":
             raise ConstraintError("structural tags are not compiled with xgrammar; use llguidance or auto")
-    return _compiled(constraint, "xgrammar", payload, checked)
+    return _compiled("xgrammar", payload, checked)
 
 
-def _compiled(constraint: Constraint, engine: EngineName, payload: bytes, checked: Checked | None) -> Compiled:
-    key = constraint_key(constraint)
+def _compiled(engine: EngineName, payload: bytes, checked: Checked | None) -> Compiled:
+    """Its key is not set yet."""
     if checked is None:
-        return Compiled(key, engine, payload)
-    return Compiled(key, engine, payload, checked.checks, checked.enforced, checked.relaxed)
+        return Compiled("", engine, payload)
+    return Compiled("", engine, payload, checked.checks, checked.enforced, checked.relaxed)
 
 
 def _choices(body: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal
 
 import msgspec
@@ -42,6 +43,11 @@ class Constraint(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     extra_properties: bool = False
 
 
+def constraint_key(constraint: Constraint) -> str:
+    """A hash of all that a constraint says: equal constraints have equal keys, in every process."""
+    return hashlib.sha256(msgspec.json.encode(constraint)).hexdigest()
+
+
 class Unenforced(msgspec.Struct, frozen=True, array_like=True):
     """A keyword that a grammar does not enforce: where in the schema (JSON pointer), and why."""
 
@@ -53,7 +59,7 @@ class Unenforced(msgspec.Struct, frozen=True, array_like=True):
 class Compiled(msgspec.Struct, frozen=True, array_like=True):
     """A constraint that was checked and compiled: all that a worker needs to start matchers for it.
 
-    key: a hash of the constraint; equal constraints have equal keys. engine: whose matcher `payload` is for.
+    key: the constraint's (`constraint_key`). engine: whose matcher `payload` is for.
     payload: the engine's own form of the grammar (for llguidance its text, for xgrammar its serialized grammar).
     checks: what is checked beside the grammar whenever a value closes, as JSON text; "" for nothing.
     enforced: the keywords of the schema that grammar and checks enforce, sorted. relaxed: those which only `strict:

@@ -54,7 +54,7 @@ def _set_up(setup: Setup) -> Vocabulary:
 
 def _compile(job: Job, vocabulary: Vocabulary) -> Done:
     try:
-        return Done(compile_constraint(job.constraint, vocabulary))
+        return Done(compile_constraint(job.constraint, vocabulary, job.key))
     except ConstraintError as error:
         return Done(refused=str(error))
     except RecursionError:

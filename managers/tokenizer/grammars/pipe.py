@@ -29,9 +29,10 @@ class Started(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Job(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """To the compiler: compile this."""
+    """To the compiler: compile this. key: the constraint's (`constrained.spec.constraint_key`)."""
 
     constraint: Constraint
+    key: str
 
 
 class Done(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -88,13 +88,13 @@ class Compiler:
             raise
         return compiler
 
-    async def compile(self, constraint: Constraint) -> Done:
+    async def compile(self, constraint: Constraint, key: str) -> Done:
         """Raises TimeoutError, CompilerDied or MadeWay; then, and where it is cancelled, the process is over."""
         imports = constraint.engine == "xgrammar" and not self._has_xgrammar
         self._has_xgrammar = self._has_xgrammar or imports
         try:
             async with asyncio.timeout(COMPILE_SECONDS + (IMPORT_SECONDS if imports else 0.0)):
-                answer = await self._ask(Job(constraint))
+                answer = await self._ask(Job(constraint, key))
             if not isinstance(answer, Done):
                 raise CompilerDied
         except BaseException as error:

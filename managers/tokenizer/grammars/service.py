@@ -7,16 +7,13 @@ it takes another compiler to be free: what takes too long is killed with its pro
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from ....constrained.spec import Compiled, Constraint
+from ....constrained.spec import Compiled, Constraint, constraint_key
 from ....runtime.errors import SapwoodError
 from ...wire.logs import logger
 from .pipe import Done, Setup
@@ -50,10 +47,10 @@ class _Cache:
     """Outcomes by key; the least recently used go first. Bounded in number and in bytes."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._bytes = 0
 
-    def get(self, key: bytes) -> Compiled | str | None:
+    def get(self, key: str) -> Compiled | str | None:
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -63,7 +60,7 @@ class _Cache:
         self._entries.move_to_end(key)
         return entry.outcome
 
-    def put(self, key: bytes, outcome: Compiled | str, seconds: float = float("inf")) -> None:
+    def put(self, key: str, outcome: Compiled | str, seconds: float = float("inf")) -> None:
         size = len(outcome) if isinstance(outcome, str) else len(outcome.payload) + len(outcome.checks)
         if key in self._entries:
             self._drop(key)
@@ -72,7 +69,7 @@ class _Cache:
         while len(self._entries) > CACHE_ENTRIES or (self._bytes > CACHE_BYTES and len(self._entries) > 1):
             self._drop(next(iter(self._entries)))
 
-    def _drop(self, key: bytes) -> None:
+    def _drop(self, key: str) -> None:
         self._bytes -= self._entries.pop(key).size
 
 
@@ -92,7 +89,7 @@ class GrammarService:
         """Starts nothing yet."""
         self._pool = CompilerPool(command, Setup(str(model_path), MEMORY_BYTES))
         self._cache = _Cache()
-        self._work: dict[bytes, _Work] = {}
+        self._work: dict[str, _Work] = {}
 
     @property
     def pids(self) -> list[int]:
@@ -116,7 +113,7 @@ class GrammarService:
 
         Requests with equal constraints share one compilation. Cancelling the last of them cancels what has not begun.
         """
-        key = hashlib.blake2b(msgspec.msgpack.encode(constraint), digest_size=16).digest()
+        key = constraint_key(constraint)
         kept = self._cache.get(key)
         if isinstance(kept, Compiled):
             return kept
@@ -136,7 +133,7 @@ class GrammarService:
                 work.task.cancel()
                 self._forget(key, work)
 
-    async def _compile(self, key: bytes, constraint: Constraint, work: _Work) -> Compiled:
+    async def _compile(self, key: str, constraint: Constraint, work: _Work) -> Compiled:
         done, attempts, slow = None, 0, False
         try:
             while done is None and attempts < ATTEMPTS:
@@ -158,12 +155,12 @@ class GrammarService:
         log.error("a constraint of kind %s could not be compiled: %s", constraint.kind, done.failed)
         raise CompilerFailed(f"The constraint could not be compiled: {done.failed}.")
 
-    async def _attempt(self, key: bytes, constraint: Constraint, work: _Work, slow: bool) -> Done | None:
+    async def _attempt(self, key: str, constraint: Constraint, work: _Work, slow: bool) -> Done | None:
         """One try; None where the process died. Raises Refused where it takes too long, or MadeWay."""
         compiler = await self._pool.take(len(constraint.body), slow=slow)
         try:
             work.begun = True
-            return await compiler.compile(constraint)
+            return await compiler.compile(constraint, key)
         except TimeoutError:
             text = f"It takes more than {COMPILE_SECONDS:g} seconds to compile; make it simpler."
             raise self._refusal(key, text, SLOW_SECONDS) from None
@@ -172,11 +169,11 @@ class GrammarService:
         finally:
             self._pool.give_back(compiler)
 
-    def _refusal(self, key: bytes, text: str, seconds: float = float("inf")) -> Refused:
+    def _refusal(self, key: str, text: str, seconds: float = float("inf")) -> Refused:
         self._cache.put(key, text, seconds)
         return Refused(text)
 
-    def _forget(self, key: bytes, work: _Work) -> None:
+    def _forget(self, key: str, work: _Work) -> None:
         if self._work.get(key) is work:
             del self._work[key]
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.constrained.compiler import compile_constraint, constraint_key
-from sapwood.constrained.spec import Constraint, ConstraintError, Kind
-from tests.constrained.deciding import OCTETS, accepted, compact, compiled, verdicts
+from sapwood.constrained.compiler import compile_constraint
+from sapwood.constrained.spec import Constraint, ConstraintError, Kind, constraint_key
+from tests.constrained.deciding import OCTETS, accepted, compact, compiled, constraint_of, verdicts
 
 EXPRESSION = """
 # sums of numbers
@@ -183,6 +183,8 @@ def test_the_same_constraint_compiles_to_the_same_everywhere() -> None:
     made = compiled(schema)
     assert [made.key, made.payload.decode(), made.checks, made.enforced] == other
     assert constraint_key(Constraint("regex", "a")) != constraint_key(Constraint("choice", "a"))
+    assert made.key == constraint_key(constraint_of(schema))
+    assert compile_constraint(Constraint("regex", "a"), OCTETS, "known").key == "known"
 
 
 def test_documents_may_be_spaced_and_ordered_in_any_way() -> None:

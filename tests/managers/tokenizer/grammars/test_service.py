@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sapwood.constrained.spec import Compiled, Constraint
+from sapwood.constrained.spec import Compiled, Constraint, constraint_key
 from sapwood.managers.tokenizer.grammars import pool as grammar_pool
 from sapwood.managers.tokenizer.grammars import service as grammar_service
 from sapwood.managers.tokenizer.grammars.pool import MAX_COMPILERS, CompilerFailed
@@ -298,6 +298,7 @@ async def real(tiny_model: Path) -> AsyncIterator[GrammarService]:
 async def test_the_real_compiler_compiles_refuses_and_gives_way(real: GrammarService) -> None:
     compiled = await real.compile(Constraint("json_schema", '{"type": "integer", "minimum": 3}'))
     assert "minimum" in compiled.enforced
+    assert compiled.key == constraint_key(Constraint("json_schema", '{"type": "integer", "minimum": 3}'))
     for _ in range(2):
         with pytest.raises(Refused, match="pattern"):
             await real.compile(Constraint("json_schema", '{"type": "string", "pattern": "("}'))
