@@ -20,9 +20,10 @@ from .kernels.native import KernelsMissing, Library, library_path
 from .kv_pool import KVPool
 from .model.config import ModelConfig
 from .model.fixed_rows import FixedRows
-from .model.fused import FusedForward
+from .model.forward import Forward
+from .model.fused import FusedArithmetic
+from .model.layers.quantized_linear import weight_kernels
 from .model.loading import load_model
-from .model.quantized_linear import weight_kernels
 from .model.read_config import read_config
 from .model.shard import Shard
 from .options import ExecutorOptions
@@ -138,7 +139,7 @@ def _gpu_runner(
     if reason or backend == TorchAttention.name:
         return TorchRunner(model, pool, TorchAttention(own, pool)), reason if backend == "auto" else ""
     attention = FlashInferAttention(own, pool, dtype, invariant=deterministic)
-    forward = FusedForward(model, attention.kernels)
+    forward = Forward(model, FusedArithmetic(model, attention.kernels))
     return TorchRunner(model, pool, attention, FixedRows(forward) if deterministic else forward), ""
 
 

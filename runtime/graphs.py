@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .attention.base import AttentionBatch
 from .kv_pool import KVPool
-from .model.layers import AttentionStep
+from .model.layers.self_attention import AttentionStep
 from .transfer import to_device
 
 WARM_UPS = 2  # runs before a capture: kernels are compiled and their libraries make their workspaces in the first one

@@ -22,7 +22,9 @@ from .kv_pool import KVPool
 from .model.config import ModelConfig
 from .model.decoder import Decoder
 from .model.families.registry import family_of
-from .model.layers import AttentionStep
+from .model.forward import Forward
+from .model.layers.self_attention import AttentionStep
+from .model.plain import PlainArithmetic
 from .transfer import indices_to_device, to_device
 
 
@@ -70,7 +72,7 @@ class Runner(ABC):
 
 
 class ForwardPass(Protocol):
-    """What `Decoder` does; see there."""
+    """What `Forward` does; see there."""
 
     def hidden(self, token_ids: Tensor, positions: Tensor, step: AttentionStep) -> Tensor: ...
     def logits(self, hidden: Tensor) -> Tensor: ...
@@ -80,7 +82,7 @@ class TorchRunner(Runner):
     """A decoder in torch operations, on the device of its weights; it may be one rank's part of a model."""
 
     def __init__(self, model: Decoder, pool: KVPool, attention: Attention, way: ForwardPass | None = None) -> None:
-        """way: computes what the model does, in another way."""
+        """way: computes the model; in torch's own operations where none is given."""
         self.config = model.config
         self.model = model
         self.pool = pool
@@ -91,7 +93,7 @@ class TorchRunner(Runner):
         )
         self.weight_bytes = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self._attention = attention
-        self._way = way or model
+        self._way = way or Forward(model, PlainArithmetic(model))
         self._graphs: DecodeGraphs | None = None
 
     @torch.inference_mode()

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import UnsupportedModel
 from ..kv_pool import KVPool
 from ..model.config import ModelConfig
-from ..model.layers import capped
+from ..model.layers.activations import capped
 from ..transfer import to_device
 from .base import Attention, AttentionBatch
 

@@ -10,11 +10,14 @@ import torch
 
 from ..errors import UnsupportedModel
 from ..model.config import ModelConfig
-from ..model.families.family import Family, TensorSpec
+from ..model.families.family import Family
 from ..model.families.registry import family_of
-from ..model.layers import rope_frequencies
+from ..model.layers.rotary import rope_frequencies
 from ..model.loading import ROPE_FACTORS, checked_specs, config_of, what_becomes_of
-from ..weights.checkpoint import Checkpoint, GGUFCheckpoint, open_checkpoint
+from ..model.tensors import TensorSpec
+from ..weights.checkpoint import Checkpoint
+from ..weights.gguf_checkpoint import GGUFCheckpoint
+from ..weights.loading import open_checkpoint
 from ..weights.quantized_checkpoint import QuantizedCheckpoint
 from .decoder import LayerWeights, NotForKernels, Weights, check_model
 from .native import Library
@@ -48,7 +51,7 @@ def load_weights(
     check_model(config)
     family = family_of(config.architecture)
     specs = checked_specs(checkpoint, family, config)
-    unknown = {spec.part.rpartition(".")[2] for spec in specs} - PARTS
+    unknown = {name for _, name in (spec.layer_and_name for spec in specs)} - PARTS
     if unknown:
         raise NotForKernels(f"the kernels have no place for {min(unknown)}, which {config.architecture} models have")
     factors = checkpoint.read(ROPE_FACTORS) if config.rope.scaling == "factors" else None
@@ -102,23 +105,22 @@ class _Reader:
         )
 
     def _matrix(self, spec: TensorSpec) -> PackedMatrix:
-        matrix = stored_matrix(self._checkpoint, self._name(spec))
+        source = spec.source(is_gguf=self._is_gguf)
+        matrix = stored_matrix(self._checkpoint, source.name, range(source.start, source.start + spec.shape[0]))
         if self._quantize and matrix.type in ("F32", "F16", "BF16"):
             try:
                 matrix = quantized(matrix, self._quantize)
             except ValueError as error:
-                raise UnsupportedModel(f"{self._name(spec)} cannot be quantized: {error}") from None
+                raise UnsupportedModel(f"{source.name} cannot be quantized: {error}") from None
             self.quantized += 1
-        order = unpaired_order(matrix.n, spec.rope_heads) if self._unpairs and spec.rope_heads else None
+        order = unpaired_order(matrix.n, spec.rope_dim) if self._unpairs and spec.rope_dim else None
         return self._packer.pack(matrix.type, matrix.data, matrix.k, order)
 
     def _vector(self, specs: list[TensorSpec]) -> np.ndarray:
         pieces = []
         for spec in specs:
-            values = self._checkpoint.read(self._name(spec)).numpy()
-            unpair = self._unpairs and spec.rope_heads
-            pieces.append(values[unpaired_order(len(values), spec.rope_heads)] if unpair else values)
+            source = spec.source(is_gguf=self._is_gguf)
+            values = self._checkpoint.read(source.name).numpy()[source.start :][: spec.shape[0]]
+            unpair = self._unpairs and spec.rope_dim
+            pieces.append(values[unpaired_order(len(values), spec.rope_dim)] if unpair else values)
         return np.ascontiguousarray(np.concatenate(pieces), np.float32)
-
-    def _name(self, spec: TensorSpec) -> str:
-        return spec.gguf if self._is_gguf else spec.hf

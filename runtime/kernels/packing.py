@@ -54,9 +54,9 @@ class Packer:
         return PackedMatrix(type_name, n, k, out)
 
 
-def unpaired_order(rows: int, heads: int) -> np.ndarray:
+def unpaired_order(rows: int, head_dim: int) -> np.ndarray:
     """Which GGUF row comes where so that a head's rotated pairs (2i, 2i + 1) become (i, i + half): int64 [rows]."""
-    return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
+    return np.arange(rows).reshape(-1, head_dim // 2, 2).transpose(0, 2, 1).reshape(-1)
 
 
 class _Memory:

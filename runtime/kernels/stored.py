@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from ..weights.checkpoint import Checkpoint, GGUFCheckpoint
+from ..weights.checkpoint import Checkpoint
+from ..weights.gguf_checkpoint import GGUFCheckpoint
 
 PIECE_VALUES = 1 << 20  # converted to float32 at one time
 TYPE_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
@@ -23,15 +25,21 @@ class StoredMatrix:
     data: np.ndarray
 
 
-def stored_matrix(checkpoint: Checkpoint, name: str) -> StoredMatrix:
-    """The tensor `name` [n, k] of a checkpoint; a GGUF file's bytes stay mapped from it. Raises ModelError."""
-    n, k = checkpoint.shape(name)
+def stored_matrix(checkpoint: Checkpoint, name: str, rows: range | None = None) -> StoredMatrix:
+    """The tensor `name` [n, k] of a checkpoint, or some of its rows; a GGUF file's bytes stay mapped from it.
+
+    Raises ModelError.
+    """
+    *_, k = shape = checkpoint.shape(name)
+    rows = rows or range(math.prod(shape[:-1]))
     if isinstance(checkpoint, GGUFCheckpoint):
-        info = checkpoint.file.tensors[name]
-        return StoredMatrix(info.type, n, k, checkpoint.file.raw(name))
-    tensor = torch.empty((n, k), dtype=checkpoint.dtype(name))
-    checkpoint.read_into(name, tensor)
-    return StoredMatrix(TYPE_NAMES[tensor.dtype], n, k, tensor.view(torch.uint8).numpy().reshape(-1))
+        return StoredMatrix(checkpoint.file.tensors[name].type, len(rows), k, checkpoint.file.raw_rows(name, rows))
+    tensor = torch.empty((len(rows), k), dtype=checkpoint.dtype(name))
+    if tensor.shape == shape:
+        checkpoint.read_into(name, tensor)
+    else:
+        checkpoint.read_part(name, tensor, rows, range(k))
+    return StoredMatrix(TYPE_NAMES[tensor.dtype], len(rows), k, tensor.view(torch.uint8).numpy().reshape(-1))
 
 
 def quantized(matrix: StoredMatrix, type_name: str) -> StoredMatrix:

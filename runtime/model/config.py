@@ -37,6 +37,7 @@ class ModelConfig:
     activation: of the MLPs' gates: "silu", or "gelu_tanh" (GELU in its approximation by tanh).
     norms_add_one: norms multiply by 1 + their weight.
     local_rope: the positions of layers with a window; None where they have the others'.
+    own: what only the family's own parts understand, as an immutable record of theirs.
     """
 
     architecture: str
@@ -60,6 +61,7 @@ class ModelConfig:
     activation: str = "silu"
     norms_add_one: bool = False
     local_rope: Rope | None = None
+    own: object = None
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:

@@ -1,4 +1,5 @@
-"""The decoder-only transformer: embedding, layers, norm, head. Holds weights and computes; keeps no state."""
+"""The decoder-only transformer: embedding, layers, norm, head. It holds weights and computes its two ends; what lies
+between, `forward.Forward` does. It keeps no state."""
 
 from __future__ import annotations
 
@@ -11,15 +12,16 @@ from torch import Tensor
 
 from ..ranks import ALONE, Ranks
 from .config import ModelConfig
-from .layers import AttentionStep, DecoderLayer, Rotation, capped, rms_norm
-from .linear import Matrix, linear, tensors_of, types_of
+from .layers.activations import capped
+from .layers.decoder_layer import DecoderLayer
+from .layers.linear import Matrix, linear, tensors_of, types_of
+from .layers.norm import RMSNorm
 from .shard import Shard
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Weights in one dtype; matrices may be quantized. `embed` and `head` are [vocab, width] (one where tied), `norm`
-    [width].
+    """Weights in one dtype; matrices may be quantized. `embed` and `head` are [vocab, width], one where tied.
 
     rope_frequencies: float32 [head_dim / 2]; local_frequencies: for layers with a window, where theirs differ.
     ranks: who computes the model; the weights are this rank's part of them.
@@ -28,7 +30,7 @@ class Decoder:
     config: ModelConfig
     embed: Tensor
     layers: list[DecoderLayer]
-    norm: Tensor
+    norm: RMSNorm
     head: Matrix
     rope_frequencies: Tensor
     ranks: Ranks = ALONE
@@ -47,20 +49,8 @@ class Decoder:
     def device(self) -> torch.device:
         return self.embed.device
 
-    def hidden(self, token_ids: Tensor, positions: Tensor, step: AttentionStep) -> Tensor:
-        """Last layer's output, normed: [tokens, width]. token_ids and positions: integer [tokens]."""
-        x = self.embedded(token_ids)
-        rotation = local = Rotation.at(positions, self.rope_frequencies, self.dtype)
-        if self.local_frequencies is not None:
-            local = Rotation.at(positions, self.local_frequencies, self.dtype)
-        for index, layer in enumerate(self.layers):
-            x = layer.forward(
-                index, x, local if self.config.window(index) else rotation, step, self.shard.config, self.ranks
-            )
-        return rms_norm(x, self.norm, self.config)
-
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, vocab] from rows of `hidden`; [0, vocab] in other ranks than the first."""
+        """float32 [rows, vocab] from rows of what `Forward.hidden` gives; [0, vocab] in other ranks than the first."""
         own = capped(linear(hidden, self.head).float(), self.config.logit_cap)
         return self.ranks.join_columns(own, self.config.vocab_size)
 
@@ -85,9 +75,7 @@ class Decoder:
     def matrices(self) -> list[Matrix]:
         """Every matrix once."""
         head = [] if self.head is self.embed else [self.head]
-        return [self.embed, *head] + [
-            m for layer in self.layers for m in (layer.qkv, layer.out, layer.gate_up, layer.down)
-        ]
+        return [self.embed, *head] + [matrix for layer in self.layers for matrix in layer.matrices()]
 
     @property
     def weight_types(self) -> str:
@@ -96,9 +84,5 @@ class Decoder:
 
     def parameters(self) -> list[Tensor]:
         """Every weight once, or what stands for it in memory."""
-        tensors = [self.norm, *(tensor for matrix in self.matrices() for tensor in tensors_of(matrix))]
-        for layer in self.layers:
-            tensors += layer.norms()
-            if layer.qkv_bias is not None:
-                tensors.append(layer.qkv_bias)
-        return tensors
+        tensors = [self.norm.weight, *(tensor for matrix in self.matrices() for tensor in tensors_of(matrix))]
+        return tensors + [vector for layer in self.layers for vector in layer.vectors()]

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .fused import FusedForward
-from .layers import AttentionStep
+from .forward import Forward
+from .layers.self_attention import AttentionStep
 
 ROWS = 128
 
@@ -20,16 +20,16 @@ ROWS = 128
 class FixedRows:
     """The same model as the forward pass that it is made of."""
 
-    def __init__(self, forward: FusedForward) -> None:
+    def __init__(self, forward: Forward) -> None:
         self._forward = forward
 
     def hidden(self, token_ids: Tensor, positions: Tensor, step: AttentionStep) -> Tensor:
-        """See `Decoder.hidden`."""
+        """See `Forward.hidden`."""
         tokens, forward = len(token_ids), self._forward
-        places = _blocks(positions)
+        rotations = [forward.rotations(block) for block in _blocks(positions)]
         residuals, xs = zip(*(forward.begin(block) for block in _blocks(token_ids)), strict=True)
         for index in range(len(forward.model.layers)):
-            parts = [forward.project(index, x, block) for x, block in zip(xs, places, strict=True)]
+            parts = [forward.project(index, *pair) for pair in zip(xs, rotations, strict=True)]
             q, k, v = (torch.cat(each)[:tokens] for each in zip(*parts, strict=True))
             attended = _blocks(step.attend(index, q, k, v))
             xs = [forward.finish_layer(index, *pair) for pair in zip(attended, residuals, strict=True)]

@@ -14,18 +14,25 @@ from torch import Tensor
 
 from ..errors import ModelError, UnsupportedModel
 from ..ranks import ALONE, Ranks
-from ..weights.checkpoint import Checkpoint, GGUFCheckpoint, open_checkpoint
+from ..weights.checkpoint import Checkpoint
+from ..weights.gguf_checkpoint import GGUFCheckpoint
+from ..weights.loading import open_checkpoint
 from ..weights.quantized import QuantizedMatrix
 from ..weights.quantized_checkpoint import QuantizedCheckpoint
 from .config import ModelConfig
 from .decoder import Decoder
-from .families.family import Family, TensorSpec
+from .families.family import Family
 from .families.registry import family_of
-from .layers import DecoderLayer, rope_frequencies
-from .linear import Matrix
-from .quantized_linear import WeightKernels
+from .layers.decoder_layer import DecoderLayer
+from .layers.linear import Matrix
+from .layers.norm import RMSNorm
+from .layers.parameters import LayerParameters
+from .layers.quantized_linear import WeightKernels
+from .layers.rotary import rope_frequencies
+from .parts import norm_named
 from .read_config import config_from_gguf, config_from_hf
 from .shard import Shard
+from .tensors import RowsOf, TensorSpec
 
 ROPE_FACTORS = "rope_freqs.weight"
 ALIGN_BYTES = 64
@@ -54,10 +61,10 @@ def load_model(
     config = config_of(checkpoint, path)
     family = family_of(config.architecture)
     shard = Shard.of(config, ranks.rank, ranks.size)
-    specs = zip(checked_specs(checkpoint, family, config), family.tensors(shard.config), strict=True)
     groups: dict[str, list[_Piece]] = {}
-    for piece in (_Piece(*both, shard) for both in specs):
-        groups.setdefault(piece.own.part, []).append(piece)
+    for spec in checked_specs(checkpoint, family, config):
+        source = spec.source(is_gguf=isinstance(checkpoint, GGUFCheckpoint))
+        groups.setdefault(spec.part, []).append(_Piece(spec, source, shard))
     quantized: dict[str, Matrix] = {}
     if isinstance(checkpoint, QuantizedCheckpoint):
         if ranks.leads:
@@ -69,28 +76,35 @@ def load_model(
     frequencies = rope_frequencies(config.rope, config.head_dim, factors)
     if device.type != "cpu":
         parts = {name: part.to(device) for name, part in parts.items()}
-    return _assemble(config, parts, quantized, frequencies.to(device), ranks)
+    return _assemble(family, shard, config, parts, quantized, frequencies.to(device), ranks)
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """What a rank reads of one tensor: it as the checkpoint has it, and as a model of the rank's sizes would."""
+    """What a rank reads for one spec: some rows and columns of what `source` has."""
 
-    whole: TensorSpec
-    own: TensorSpec
+    spec: TensorSpec
+    source: RowsOf
     shard: Shard
 
     @property
-    def is_whole(self) -> bool:
-        return self.whole.shape == self.own.shape
-
-    @property
     def rows(self) -> range:
-        return self.shard.span(self.whole.rows) if self.whole.rows else range(self.whole.shape[0])
+        """Those of the checkpoint's tensor."""
+        run, start = self.shard.span(self.spec.rows, self.spec.shape[0]), self.source.start
+        return range(start + run.start, start + run.stop)
 
     @property
     def columns(self) -> range:
-        return self.shard.span(self.whole.columns) if self.whole.columns else range(self.whole.shape[-1])
+        return self.shard.span(self.spec.columns, self.spec.shape[-1])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.rows),) if len(self.spec.shape) == 1 else (len(self.rows), len(self.columns))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of the checkpoint's tensor."""
+        return self.shape == self.source.shape
 
 
 def config_of(checkpoint: Checkpoint, path: Path | str) -> ModelConfig:
@@ -100,20 +114,17 @@ def config_of(checkpoint: Checkpoint, path: Path | str) -> ModelConfig:
     return config_from_hf(Path(path))
 
 
-def _name(checkpoint: Checkpoint, spec: TensorSpec) -> str:
-    return spec.gguf if isinstance(checkpoint, GGUFCheckpoint) else spec.hf
-
-
 def checked_specs(checkpoint: Checkpoint, family: Family, config: ModelConfig) -> list[TensorSpec]:
     """All tensors wanted. Stops at the first that is missing, so that absurd sizes in a config cost nothing."""
-    left = set(checkpoint.names())
+    names = set(checkpoint.names())
+    left = set(names)
     specs: list[TensorSpec] = []
     for spec in family.tensors(config):
-        name = _name(checkpoint, spec)
-        if name not in left:
-            raise ModelError(f"{checkpoint.source} lacks the tensor {name!r}")
-        _check_shape(checkpoint, name, spec.shape)
-        left.remove(name)
+        source = spec.source(is_gguf=isinstance(checkpoint, GGUFCheckpoint))
+        if source.name not in names:
+            raise ModelError(f"{checkpoint.source} lacks the tensor {source.name!r}")
+        _check_shape(checkpoint, source.name, source.shape)
+        left.discard(source.name)
         specs.append(spec)
     if config.rope.scaling == "factors":
         _check_shape(checkpoint, ROPE_FACTORS, (config.head_dim // 2,))
@@ -153,21 +164,23 @@ def _keep_quantized(
 ) -> dict[str, Matrix]:
     """Takes the parts that have quantized matrices out of `groups`, and reads this rank's pieces of them."""
     names = set(checkpoint.matrices)
-    kept = [part for part, group in groups.items() if part != "embed" and any(each.whole.hf in names for each in group)]
+    kept = [
+        part for part, group in groups.items() if part != "embed" and any(each.source.name in names for each in group)
+    ]
 
     def read(part: str) -> Matrix:
         blocks: list[QuantizedMatrix | Tensor] = []
         for piece in taken[part]:
-            if piece.whole.hf in names:
-                blocks.append(checkpoint.matrix(piece.whole.hf, piece.rows, device).part(piece.columns))
+            if piece.source.name in names:
+                blocks.append(checkpoint.matrix(piece.source.name, piece.rows, device).part(piece.columns))
             else:
-                plain = torch.empty(piece.own.shape, dtype=dtype)
+                plain = torch.empty(piece.shape, dtype=dtype)
                 _fill(checkpoint, piece, plain)
                 blocks.append(plain.to(device))
         try:
             return kernels.matrix(blocks)
         except UnsupportedModel as error:
-            raise UnsupportedModel(f"{checkpoint.source}: {taken[part][0].whole.hf!r}: {error}") from None
+            raise UnsupportedModel(f"{checkpoint.source}: {taken[part][0].source.name!r}: {error}") from None
 
     taken = {part: groups.pop(part) for part in kept}
     with ThreadPoolExecutor(READERS) as pool:
@@ -192,39 +205,32 @@ def _read_parts(
     checkpoint: Checkpoint, family: Family, groups: dict[str, list[_Piece]], dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """Reads this rank's piece of every tensor to its place in its part."""
-    shapes = {
-        part: (sum(piece.own.shape[0] for piece in group), *group[0].own.shape[1:]) for part, group in groups.items()
-    }
+    shapes = {part: (sum(piece.shape[0] for piece in group), *group[0].shape[1:]) for part, group in groups.items()}
     parts = _allocate(shapes, dtype)
     is_gguf = isinstance(checkpoint, GGUFCheckpoint)
     unpair = is_gguf and family.gguf_pairs_rope
 
-    def read(group: list[_Piece]) -> None:
-        for piece in group:
-            spec = piece.own
-            place = parts[spec.part][spec.row : spec.row + spec.shape[0]]
-            if unpair and spec.rope_heads:
-                rows = torch.empty(spec.shape)
+    def read(part: str) -> None:
+        places = parts[part].split([piece.shape[0] for piece in groups[part]])
+        for piece, place in zip(groups[part], places, strict=True):
+            spec = piece.spec
+            if (unpair and spec.rope_dim) or (is_gguf and spec.gguf_adds_one):
+                rows = torch.empty(piece.shape)
                 _fill(checkpoint, piece, rows)
-                place.copy_(_unpaired(rows, spec.rope_heads))
-            elif is_gguf and spec.gguf_adds_one:
-                rows = torch.empty(spec.shape)
-                _fill(checkpoint, piece, rows)
-                place.copy_(rows - 1)
+                place.copy_(rows - 1 if spec.gguf_adds_one else _unpaired(rows, spec.rope_dim))
             else:
                 _fill(checkpoint, piece, place)
 
     with ThreadPoolExecutor(READERS) as pool:
-        list(pool.map(read, groups.values()))
+        list(pool.map(read, groups))
     return parts
 
 
 def _fill(checkpoint: Checkpoint, piece: _Piece, out: Tensor) -> None:
-    name = _name(checkpoint, piece.whole)
     if piece.is_whole:
-        checkpoint.read_into(name, out)
+        checkpoint.read_into(piece.source.name, out)
     else:
-        checkpoint.read_part(name, out, piece.rows, piece.columns)
+        checkpoint.read_part(piece.source.name, out, piece.rows, piece.columns)
 
 
 def _allocate(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> dict[str, Tensor]:
@@ -242,33 +248,47 @@ def _allocate(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> dict[st
     return {part: block[starts[part] :][: math.prod(shape)].view(shape) for part, shape in shapes.items()}
 
 
-def _unpaired(rows: Tensor, heads: int) -> Tensor:
+def _unpaired(rows: Tensor, head_dim: int) -> Tensor:
     """Rows of each head reordered from (x0, y0, x1, y1, …) to (x0, x1, …, y0, y1, …)."""
-    return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).reshape(rows.shape)
+    return rows.unflatten(0, (-1, head_dim // 2, 2)).transpose(1, 2).reshape(rows.shape)
 
 
 def _assemble(
-    config: ModelConfig, parts: dict[str, Tensor], quantized: dict[str, Matrix], frequencies: Tensor, ranks: Ranks
+    family: Family,
+    shard: Shard,
+    config: ModelConfig,
+    parts: dict[str, Tensor],
+    quantized: dict[str, Matrix],
+    frequencies: Tensor,
+    ranks: Ranks,
 ) -> Decoder:
-    matrices = parts | quantized
-    layers = [
-        DecoderLayer(
-            attn_norm=parts[f"layers.{i}.attn_norm"],
-            qkv=matrices[f"layers.{i}.qkv"],
-            qkv_bias=parts.get(f"layers.{i}.qkv_bias"),
-            out=matrices[f"layers.{i}.out"],
-            mlp_norm=parts[f"layers.{i}.mlp_norm"],
-            gate_up=matrices[f"layers.{i}.gate_up"],
-            down=matrices[f"layers.{i}.down"],
-            attn_post_norm=parts.get(f"layers.{i}.attn_post_norm"),
-            mlp_post_norm=parts.get(f"layers.{i}.mlp_post_norm"),
-            q_norm=parts.get(f"layers.{i}.q_norm"),
-            k_norm=parts.get(f"layers.{i}.k_norm"),
-        )
-        for i in range(config.layers)
-    ]
+    ends: dict[str, Matrix] = {}
+    layers: list[dict[str, Matrix]] = [{} for _ in range(config.layers)]
+    for spec in family.tensors(config):
+        layer, name = spec.layer_and_name
+        named = ends if layer is None else layers[layer]
+        named[name] = quantized[spec.part] if spec.part in quantized else parts[spec.part]
     embed = parts["embed"]
     local = None
     if config.local_rope is not None:
         local = rope_frequencies(config.local_rope, config.head_dim, None).to(frequencies.device)
-    return Decoder(config, embed, layers, parts["norm"], matrices.get("head", embed), frequencies, ranks, local)
+    return Decoder(
+        config,
+        embed,
+        [_layer(family, LayerParameters(named), shard.config) for named in layers],
+        RMSNorm(parts["norm"], config.rms_eps, config.norms_add_one),
+        ends.get("head", embed),
+        frequencies,
+        ranks,
+        local,
+    )
+
+
+def _layer(family: Family, weights: LayerParameters, config: ModelConfig) -> DecoderLayer:
+    """config: with this rank's sizes."""
+    names = ("attn_norm", "mlp_norm", "attn_post_norm", "mlp_post_norm")
+    attn, mlp, attn_post, mlp_post = (norm_named(name, weights, config) for name in names)
+    assert attn is not None
+    assert mlp is not None
+    attention, feed_forward = family.attention.build(weights, config), family.feed_forward.build(weights, config)
+    return DecoderLayer(attn, attention, mlp, feed_forward, attn_post, mlp_post)

@@ -196,7 +196,8 @@ def _refuse_gguf(fields: Fields, family: Family, data: Mapping[str, Any], name: 
     unknown = sorted(set(fields.data) - GGUF_KEYS - family.gguf_keys)
     if unknown:
         raise UnsupportedModel(f"{fields.source}: the parameters {', '.join(unknown)} are not supported")
-    fields.require("expert_count", 0)
+    if "expert_count" not in family.gguf_keys:
+        fields.require("expert_count", 0)
     fields.require("attention.causal", True)
     fields.require("tensor_data_layout", "Meta AI original pth")
     if data.get("split.count", 0) not in (0, 1):

@@ -25,13 +25,14 @@ class Shard:
     """What one rank has of a model.
 
     config: the model's, with this rank's numbers of heads, inner columns and token ids in place of the whole ones.
-    heads, kv_heads, inner, vocab: which ones of the whole model's those are.
+    heads, kv_heads, vocab: which ones of the whole model's those are.
     """
 
+    rank: int
+    size: int
     config: ModelConfig
     heads: range
     kv_heads: range
-    inner: range
     vocab: range
 
     @staticmethod
@@ -56,13 +57,17 @@ class Shard:
             intermediate_size=len(inner),
             vocab_size=len(vocab),
         )
-        return Shard(own, heads, kv_heads, inner, vocab)
+        return Shard(rank, size, own, heads, kv_heads, vocab)
 
-    def span(self, dimension: str) -> range:
-        """Which rows or columns of a whole matrix are this rank's, by the name that a TensorSpec gives the cut."""
-        run: range = getattr(self, dimension)
-        unit = self.config.head_dim if dimension in ("heads", "kv_heads") else 1
-        return range(run.start * unit, run.stop * unit)
+    def span(self, dimension: str, total: int) -> range:
+        """Which of a whole matrix's `total` rows or columns are this rank's, by the name that a TensorSpec gives the
+        cut: "heads" and "kv_heads", or "inner" and "vocab" for what is cut evenly; "" for what every rank has."""
+        if not dimension:
+            return range(total)
+        if dimension in ("inner", "vocab"):
+            return cut(total, self.size)[self.rank]
+        run = {"heads": self.heads, "kv_heads": self.kv_heads}[dimension]
+        return range(run.start * self.config.head_dim, run.stop * self.config.head_dim)
 
 
 def _heads(config: ModelConfig, rank: int, size: int) -> tuple[range, range]:

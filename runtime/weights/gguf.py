@@ -109,11 +109,15 @@ class GGUFFile:
         return whole.reshape(self.tensors[name].shape)
 
     def dequantized_rows(self, name: str, rows: range) -> np.ndarray:
-        """Some consecutive rows of a matrix as a new float32 array [rows, columns]."""
+        """Some consecutive rows of a matrix, or of a stack of them, as a new float32 array [rows, columns]."""
+        return _values(self.raw_rows(name, rows), self._info(name).type).reshape(len(rows), -1)
+
+    def raw_rows(self, name: str, rows: range) -> np.ndarray:
+        """The bytes of some consecutive rows as stored, as `raw` gives all. Those of a stack's matrices are counted
+        through."""
         info = self._info(name)
-        row_bytes = info.nbytes // info.shape[0]
-        raw = self.raw(name)[rows.start * row_bytes : rows.stop * row_bytes]
-        return _values(raw, info.type).reshape(len(rows), *info.shape[1:])
+        row_bytes = info.nbytes // math.prod(info.shape[:-1])
+        return self.raw(name)[rows.start * row_bytes : rows.stop * row_bytes]
 
     def pieces(self, name: str) -> Iterator[np.ndarray]:
         """The tensor's elements in order, as 1-d float32 arrays small enough to stay in a core's cache."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -51,11 +51,14 @@ class SafetensorsCheckpoint(Checkpoint):
 
     def read_part(self, name: str, out: torch.Tensor, rows: range, columns: range) -> None:
         try:
-            part = self._shards[name].get_slice(name)
-            if len(self._shapes[name]) == 1:
+            part, shape = self._shards[name].get_slice(name), self._shapes[name]
+            if len(shape) == 1:
                 out.copy_(part[rows.start : rows.stop])
-            else:
+            elif len(shape) == 2:
                 out.copy_(part[rows.start : rows.stop, columns.start : columns.stop])
+            else:
+                for matrix, some, place in _by_matrix(rows, shape[1]):
+                    out[place].copy_(part[matrix, some, columns.start : columns.stop])
         except (SafetensorError, OSError) as error:
             raise ModelError(f"cannot read the tensor {name!r} of {self.source}: {error}") from error
 
@@ -88,6 +91,15 @@ class SafetensorsCheckpoint(Checkpoint):
             self._dtypes[name] = self._types[dtype]
             self._shapes[name] = tuple(view.get_shape())
             self.nbytes += torch.Size(view.get_shape()).numel() * self._types[dtype].itemsize
+
+
+def _by_matrix(rows: range, height: int) -> Iterator[tuple[int, slice, slice]]:
+    """Rows counted through a stack of matrices: each matrix that has some, which of its own they are, and which of
+    `rows`."""
+    for matrix in range(rows.start // height, -(-rows.stop // height)):
+        first = matrix * height
+        start, stop = max(rows.start, first), min(rows.stop, first + height)
+        yield matrix, slice(start - first, stop - first), slice(start - rows.start, stop - rows.start)
 
 
 def _shard_files(directory: Path) -> dict[str, set[str] | None]:

@@ -15,8 +15,13 @@ from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model.config import ModelConfig, Rope
 from sapwood.runtime.model.decoder import Decoder
 from sapwood.runtime.model.fixed_rows import FixedRows
-from sapwood.runtime.model.fused import FusedForward
-from sapwood.runtime.model.layers import DecoderLayer, rope_frequencies
+from sapwood.runtime.model.forward import Forward
+from sapwood.runtime.model.fused import FusedArithmetic
+from sapwood.runtime.model.layers.decoder_layer import DecoderLayer
+from sapwood.runtime.model.layers.feed_forward import GatedMLP
+from sapwood.runtime.model.layers.norm import RMSNorm
+from sapwood.runtime.model.layers.rotary import rope_frequencies
+from sapwood.runtime.model.layers.self_attention import SelfAttention
 from sapwood.runtime.runner import TorchRunner
 
 LLAMA_8B = ModelConfig("llama", 128_256, 4096, 14_336, 32, 32, 8, 128, 1e-5, 16_384, Rope(500_000.0), False, ())
@@ -52,25 +57,22 @@ def random_model(config: ModelConfig, place: Place) -> Decoder:
         drawn = torch.empty(shape, dtype=place.dtype, device=place.device)
         return drawn.normal_(0.0, shape[-1] ** -0.5, generator=generator)
 
-    def ones() -> torch.Tensor:
-        return torch.ones(config.hidden_size, dtype=place.dtype, device=place.device)
+    def norm() -> RMSNorm:
+        return RMSNorm(torch.ones(config.hidden_size, dtype=place.dtype, device=place.device), config.rms_eps)
+
+    def attention() -> SelfAttention:
+        qkv, out = weight(rows, config.hidden_size), weight(config.hidden_size, config.heads * config.head_dim)
+        return SelfAttention(config.heads, config.kv_heads, config.head_dim, qkv, out)
+
+    def feed_forward() -> GatedMLP:
+        gate_up = weight(2 * config.intermediate_size, config.hidden_size)
+        return GatedMLP(gate_up, weight(config.hidden_size, config.intermediate_size))
 
     rows = (config.heads + 2 * config.kv_heads) * config.head_dim
-    layers = [
-        DecoderLayer(
-            attn_norm=ones(),
-            qkv=weight(rows, config.hidden_size),
-            qkv_bias=None,
-            out=weight(config.hidden_size, config.heads * config.head_dim),
-            mlp_norm=ones(),
-            gate_up=weight(2 * config.intermediate_size, config.hidden_size),
-            down=weight(config.hidden_size, config.intermediate_size),
-        )
-        for _ in range(config.layers)
-    ]
+    layers = [DecoderLayer(norm(), attention(), norm(), feed_forward()) for _ in range(config.layers)]
     embed, head = weight(config.vocab_size, config.hidden_size), weight(config.vocab_size, config.hidden_size)
     frequencies = rope_frequencies(config.rope, config.head_dim, None).to(place.device)
-    return Decoder(config, embed, layers, ones(), head, frequencies)
+    return Decoder(config, embed, layers, norm(), head, frequencies)
 
 
 def make_runner(model: Decoder, place: Place, slots: int, *, most: int = 0, invariant: bool = False) -> TorchRunner:
@@ -81,7 +83,7 @@ def make_runner(model: Decoder, place: Place, slots: int, *, most: int = 0, inva
     if place.flashinfer is None or why_not(model.config, place.dtype):
         return TorchRunner(model, pool, TorchAttention(model.config, pool))
     attention = FlashInferAttention(model.config, pool, place.dtype, invariant=invariant)
-    forward = FusedForward(model, attention.kernels)
+    forward = Forward(model, FusedArithmetic(model, attention.kernels))
     runner = TorchRunner(model, pool, attention, FixedRows(forward) if invariant else forward)
     with torch.inference_mode():
         runner.warm_up()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +14,8 @@ from models import LLAMA_8B, TINY, Place, make_runner, random_model
 from torch import Tensor
 
 from sapwood.runtime.model.decoder import Decoder
-from sapwood.runtime.model.linear import Matrix, linear
-from sapwood.runtime.model.quantized_linear import FEW_ROWS, KERNELS, Int4Linear, WeightKernels, trial, why_not
+from sapwood.runtime.model.layers.linear import Matrix, linear
+from sapwood.runtime.model.layers.quantized_linear import FEW_ROWS, KERNELS, Int4Linear, WeightKernels, trial, why_not
 from sapwood.runtime.weights.quantized import Float8Matrix, Int4Matrix
 
 GROUP = 32  # of the models' matrices; other sizes are among the products
@@ -65,7 +66,8 @@ def int4_decode(place: Place, ceiling: Figures) -> Figures:
     layers = [
         replace(
             layer,
-            **{name: _drawn(place, kernels, getattr(layer, name)) for name in ("qkv", "out", "gate_up", "down")},
+            attention=_drawn_part(place, kernels, layer.attention, ("qkv", "out")),
+            feed_forward=_drawn_part(place, kernels, layer.feed_forward, ("gate_up", "down")),
         )
         for _ in range(config.layers)
     ]
@@ -142,6 +144,11 @@ def _times(place: Place, kernels: WeightKernels) -> dict[str, float]:
         ]
         found_times[str(rows)] = times[0] / times[1]
     return found_times
+
+
+def _drawn_part(place: Place, kernels: WeightKernels, part: Any, names: Sequence[str]) -> Any:
+    """A part of a layer with other matrices of those names."""
+    return replace(part, **{name: _drawn(place, kernels, getattr(part, name)) for name in names})
 
 
 def _drawn(place: Place, kernels: WeightKernels, like: Tensor) -> Matrix:

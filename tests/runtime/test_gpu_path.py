@@ -26,7 +26,8 @@ from sapwood.runtime.graphs import ladder
 from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model import fixed_rows
 from sapwood.runtime.model.fixed_rows import FixedRows
-from sapwood.runtime.model.fused import FusedForward
+from sapwood.runtime.model.forward import Forward
+from sapwood.runtime.model.fused import FusedArithmetic
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.ranks import ALONE, Ranks
 from sapwood.runtime.runner import ModelStep, TorchRunner
@@ -117,7 +118,7 @@ def gpu_runner(
     own = model.shard.config
     pool = KVPool(own, SLOTS, dtype)
     attention = FlashInferAttention(own, pool, dtype)
-    runner = TorchRunner(model, pool, attention, FusedForward(model, attention.kernels))
+    runner = TorchRunner(model, pool, attention, Forward(model, FusedArithmetic(model, attention.kernels)))
     runner.warm_up()
     if with_graphs:
         said: list[str] = []
@@ -271,7 +272,7 @@ def fixed_runner(path: Path, monkeypatch: pytest.MonkeyPatch, ranks: Ranks = ALO
     own = model.shard.config
     pool = KVPool(own, SLOTS, torch.float16)
     attention = FlashInferAttention(own, pool, torch.float16, invariant=True)
-    return TorchRunner(model, pool, attention, FixedRows(FusedForward(model, attention.kernels)))
+    return TorchRunner(model, pool, attention, FixedRows(Forward(model, FusedArithmetic(model, attention.kernels))))
 
 
 @pytest.mark.usefixtures("fake")

@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from ...fields import Fields
-from ..config import ModelConfig
+from ..parts import pre_and_post_norms
 from ..windows import FULL, SLIDING, layer_count, layer_kinds, window_size, windows_of
-from .family import Family, TensorSpec
-from .llama import llama_tensors
+from .family import Family
 
 WINDOW, QUERY_SCALAR, SCORE_CAP, LOGIT_CAP = 4096, 256, 50.0, 30.0  # where the checkpoint does not say
 LAYERS_27B = 46  # the one size whose queries are not scaled by the head dimension; GGUF does not say, llama.cpp knows
-
-
-def gemma2_tensors(config: ModelConfig) -> Iterator[TensorSpec]:
-    """Every tensor of a Gemma 2 checkpoint."""
-    for spec in llama_tensors(config):
-        hf = spec.hf
-        if spec.part.endswith("mlp_norm"):
-            hf = hf.replace("post_attention_layernorm", "pre_feedforward_layernorm")
-        yield replace(spec, hf=hf, gguf_adds_one=spec.part.endswith("norm"))
-    for i in range(config.layers):
-        for part, hf, gguf in (
-            ("attn_post_norm", "post_attention_layernorm", "post_attention_norm"),
-            ("mlp_post_norm", "post_feedforward_layernorm", "post_ffw_norm"),
-        ):
-            yield TensorSpec(
-                f"layers.{i}.{part}",
-                0,
-                (config.hidden_size,),
-                f"model.layers.{i}.{hf}.weight",
-                f"blk.{i}.{gguf}.weight",
-                gguf_adds_one=True,
-            )
 
 
 def _hf_own(fields: Fields) -> dict[str, Any]:
@@ -86,7 +61,7 @@ def unsaid(width: int) -> dict[str, Any]:
 GEMMA2 = Family(
     name="gemma2",
     hf_class="Gemma2ForCausalLM",
-    tensors=gemma2_tensors,
+    norms=pre_and_post_norms,
     hf_required={
         "hidden_activation": "gelu_pytorch_tanh",
         "attention_bias": False,

@@ -4,27 +4,18 @@ layers that have a window for each that has none, and with rotations of their ow
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from ...fields import Fields
-from ..config import ModelConfig, Rope
+from ..config import Rope
+from ..parts import NORMED_ATTENTION, pre_and_post_norms
 from ..windows import FULL, SLIDING, layer_count, layer_kinds, window_size, windows_of
-from .family import Family, TensorSpec
-from .gemma2 import gemma2_tensors, gguf_scale, unsaid
-from .qwen3 import head_norms
+from .family import Family
+from .gemma2 import gguf_scale, unsaid
 
 WINDOW, PERIOD, QUERY_SCALAR = 4096, 6, 256  # where config.json does not say
 LAYERS_27B = 62  # see gemma2
 LOCAL_THETA = 10_000.0
-
-
-def gemma3_tensors(config: ModelConfig) -> Iterator[TensorSpec]:
-    """Every tensor of a Gemma 3 checkpoint."""
-    yield from gemma2_tensors(config)
-    for spec in head_norms(config):
-        yield replace(spec, gguf_adds_one=True)
 
 
 def _hf_own(fields: Fields) -> dict[str, Any]:
@@ -65,7 +56,8 @@ GEMMA3 = Family(
     name="gemma3",
     hf_name="gemma3_text",
     hf_class="Gemma3ForCausalLM",
-    tensors=gemma3_tensors,
+    attention=NORMED_ATTENTION,
+    norms=pre_and_post_norms,
     hf_required={
         "hidden_activation": "gelu_pytorch_tanh",
         "attention_bias": False,

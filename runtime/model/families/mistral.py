@@ -8,7 +8,6 @@ from ...errors import UnsupportedModel
 from ...fields import Fields
 from ..windows import FULL, SLIDING, layer_count, layer_kinds
 from .family import Family
-from .llama import llama_tensors
 
 WINDOW = 4096  # where config.json has no `sliding_window`; null there is none
 
@@ -27,7 +26,6 @@ def _hf_own(fields: Fields) -> dict[str, Any]:
 MISTRAL = Family(
     name="mistral",
     hf_class="MistralForCausalLM",
-    tensors=llama_tensors,
     hf_required={"hidden_act": "silu", "attention_bias": False, "mlp_bias": False},
     gguf_pairs_rope=True,
     hf_own=_hf_own,

@@ -19,7 +19,11 @@ from sapwood.runtime.kernels.native import KernelsMissing, Library
 from sapwood.runtime.kernels.packing import PackedMatrix, Packer
 from sapwood.runtime.model.config import ModelConfig, Rope
 from sapwood.runtime.model.decoder import Decoder
-from sapwood.runtime.model.layers import DecoderLayer, rope_frequencies
+from sapwood.runtime.model.layers.decoder_layer import DecoderLayer
+from sapwood.runtime.model.layers.feed_forward import GatedMLP
+from sapwood.runtime.model.layers.norm import RMSNorm
+from sapwood.runtime.model.layers.rotary import rope_frequencies
+from sapwood.runtime.model.layers.self_attention import SelfAttention
 
 sys.path.insert(0, str(Path(__file__).parent))  # the modules that are no tests are this folder's own
 
@@ -104,9 +108,9 @@ def make_tiny(library: Library) -> Callable[..., TinyModel]:
             )
             bias = torch.randn(sum(rows), generator=random) / 4 if biased else None
             norms = vector(width), vector(width)
-            layers.append(
-                DecoderLayer(norms[0], torch.cat((q, k, v)), bias, out, norms[1], torch.cat((gate, up)), down)
-            )
+            attention = SelfAttention(heads, kv_heads, head_dim, torch.cat((q, k, v)), out, bias)
+            attn_norm, mlp_norm = (RMSNorm(weight, config.rms_eps) for weight in norms)
+            layers.append(DecoderLayer(attn_norm, attention, mlp_norm, GatedMLP(torch.cat((gate, up)), down)))
             packed_layers.append(
                 LayerWeights(
                     *map(packed, (q, k, v, out, gate, up, down)),
@@ -122,7 +126,9 @@ def make_tiny(library: Library) -> Callable[..., TinyModel]:
         weights = Weights(
             packed_layers, packed_embed, packed_embed if tied else packed(head), norm.numpy(), frequencies.numpy()
         )
-        return TinyModel(config, Decoder(config, embed, layers, norm, head, frequencies), weights)
+        return TinyModel(
+            config, Decoder(config, embed, layers, RMSNorm(norm, config.rms_eps), head, frequencies), weights
+        )
 
     return make
 

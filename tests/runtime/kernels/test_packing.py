@@ -47,7 +47,7 @@ def test_rows_come_in_the_order_that_is_asked_for(library: Library, rng: np.rand
 
 
 def test_unpairing_moves_rotated_pairs_half_a_head_apart() -> None:
-    assert unpaired_order(8, 2).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert unpaired_order(8, 4).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from sapwood.runtime.attention.base import AttentionBatch
 from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model.decoder import Decoder
+from sapwood.runtime.model.forward import Forward
+from sapwood.runtime.model.plain import PlainArithmetic
 from sapwood.runtime.runner import ModelStep
 
 
@@ -26,7 +28,7 @@ class TorchSteps:
         self.attention.plan(AttentionBatch(step.qo_indptr, step.kv_indptr, step.kv_indices))
         self.slots = torch.from_numpy(step.slots.astype(np.int64))
         ids, positions = (torch.from_numpy(a.astype(np.int64)) for a in (step.token_ids, step.positions))
-        hidden = self.model.hidden(ids, positions, self)
+        hidden = Forward(self.model, PlainArithmetic(self.model)).hidden(ids, positions, self)
         hidden = hidden[torch.from_numpy(step.output_rows.astype(np.int64))]
         return hidden, self.model.logits(hidden)
 

@@ -123,7 +123,7 @@ def test_quantized_gguf_weights_are_those_that_the_library_dequantizes(
     model = build("qwen2", tie_word_embeddings=False)
     path = save_gguf(model, tmp_path / "model.gguf", quantization)
     file, decoder = GGUFFile(path), load_model(path, torch.float32)
-    layer = decoder.layers[1]
+    layer: Any = decoder.layers[1].feed_forward
     torch.testing.assert_close(decoder.head, torch.from_numpy(file.dequantized("output.weight")), rtol=0, atol=0)
     stacked = np.concatenate([file.dequantized(f"blk.1.ffn_{name}.weight") for name in ("gate", "up")])
     torch.testing.assert_close(layer.gate_up, torch.from_numpy(stacked), rtol=0, atol=0)

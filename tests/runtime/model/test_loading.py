@@ -135,7 +135,7 @@ def test_weights_are_rounded_once_to_the_wanted_dtype(
     for path in (tmp_path / "hf", save_gguf(model, tmp_path / "m.gguf")):
         loaded = load_model(path, dtype)
         q = model.state_dict()[Q].to(dtype)
-        stacked = loaded.layers[1].qkv
+        stacked = loaded.layers[1].attention.qkv
         assert isinstance(stacked, torch.Tensor)
         assert torch.equal(stacked[:64], q)
         assert loaded.head is loaded.embed

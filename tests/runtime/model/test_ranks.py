@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from sapwood.runtime.errors import RankLost, UnsupportedModel
-from sapwood.runtime.model.families.family import TensorSpec
 from sapwood.runtime.model.families.registry import family_of
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.model.shard import cut
+from sapwood.runtime.model.tensors import TensorSpec
 from sapwood.runtime.ranks import Ranks
 from tests.runtime.executors import executor_of
 

@@ -52,10 +52,10 @@ def test_smollm2s_heads_are_split_or_shared() -> None:
 
 def test_rows_of_heads_are_counted_in_their_dimensions() -> None:
     part = Shard.of(config(4, 2, inner=95), 1, 2)
-    assert part.span("heads") == range(16, 32)
-    assert part.span("kv_heads") == range(8, 16)
-    assert part.span("inner") == range(48, 95)
-    assert part.span("vocab") == range(50, 100)
+    assert part.span("heads", 32) == range(16, 32)
+    assert part.span("kv_heads", 16) == range(8, 16)
+    assert part.span("inner", 95) == range(48, 95)
+    assert part.span("vocab", 100) == range(50, 100)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sapwood.runtime.model.quantized_linear import WeightKernels
+from sapwood.runtime.model.layers.quantized_linear import WeightKernels
 
 LANES = 32
 

@@ -14,9 +14,10 @@ import torch
 from packers import FORMATS, Tensors, gptq, write
 
 from sapwood.runtime.errors import ModelError, UnsupportedModel
-from sapwood.runtime.model.linear import Matrix
+from sapwood.runtime.model.layers.feed_forward import GatedMLP
+from sapwood.runtime.model.layers.linear import Matrix
 from sapwood.runtime.model.loading import load_model
-from sapwood.runtime.weights.checkpoint import open_checkpoint
+from sapwood.runtime.weights.loading import open_checkpoint
 from sapwood.runtime.weights.quantized_checkpoint import PIECE_ELEMENTS, QuantizedCheckpoint
 from tests.runtime.executors import executor_of
 
@@ -33,6 +34,12 @@ def scores(driver: Any, ids: list[int]) -> np.ndarray:
 def plain(matrix: Matrix) -> torch.Tensor:
     assert isinstance(matrix, torch.Tensor)
     return matrix
+
+
+def feed_forward(path: Path, layer: int) -> GatedMLP:
+    found = load_model(path, torch.float32).layers[layer].feed_forward
+    assert isinstance(found, GatedMLP)
+    return found
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -56,9 +63,9 @@ def test_qwen2_has_its_biases(
 def test_weights_are_exact_and_rounded_once(saved: Saved, name: str) -> None:
     path, model = saved(name)
     for dtype in (torch.float32, torch.bfloat16):
-        layer = load_model(path, dtype).layers[0]
-        assert torch.equal(plain(layer.down), model.model.layers[0].mlp.down_proj.weight.to(dtype))
-        assert torch.equal(plain(layer.qkv)[128:192], model.model.layers[0].self_attn.k_proj.weight.to(dtype))
+        layer: Any = load_model(path, dtype).layers[0]
+        assert torch.equal(plain(layer.feed_forward.down), model.model.layers[0].mlp.down_proj.weight.to(dtype))
+        assert torch.equal(plain(layer.attention.qkv)[128:192], model.model.layers[0].self_attn.k_proj.weight.to(dtype))
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -77,7 +84,7 @@ def test_matrices_larger_than_a_piece_are_read_whole(make_model: Callable[..., A
     path = write(model, tmp_path / "model", FORMATS["awq"])
     mlp = model.model.layers[0].mlp
     expected = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
-    assert torch.equal(plain(load_model(path, torch.float32).layers[0].gate_up), expected)
+    assert torch.equal(plain(feed_forward(path, 0).gate_up), expected)
 
 
 def test_the_log_says_once_what_the_weights_take(saved: Saved) -> None:
@@ -215,9 +222,7 @@ def test_what_is_not_converted_is_read_as_it_is(make_model: Callable[..., Any], 
     checkpoint = open_checkpoint(path)
     assert isinstance(checkpoint, QuantizedCheckpoint)
     assert len(list(checkpoint.matrices)) == 11
-    assert torch.equal(
-        plain(load_model(path, torch.float32).layers[1].down), model.model.layers[1].mlp.down_proj.weight
-    )
+    assert torch.equal(plain(feed_forward(path, 1).down), model.model.layers[1].mlp.down_proj.weight)
 
 
 def test_weights_of_several_files_are_found(make_model: Callable[..., Any], tmp_path: Path) -> None:
@@ -233,9 +238,7 @@ def test_weights_of_several_files_are_found(make_model: Callable[..., Any], tmp_
         save_file(half, path / f"part-{i}.safetensors")
         weight_map |= dict.fromkeys(half, f"part-{i}.safetensors")
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    assert torch.equal(
-        plain(load_model(path, torch.float32).layers[1].down), model.model.layers[1].mlp.down_proj.weight
-    )
+    assert torch.equal(plain(feed_forward(path, 1).down), model.model.layers[1].mlp.down_proj.weight)
 
 
 def test_an_unknown_method_is_refused_before_the_weights_are_opened(tmp_path: Path, saved: Saved) -> None:

@@ -24,10 +24,9 @@ from sapwood.runtime import backends
 from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.errors import UnsupportedModel
 from sapwood.runtime.kv_pool import KVPool
-from sapwood.runtime.model import quantized_linear
-from sapwood.runtime.model.linear import RowBlocks, linear
-from sapwood.runtime.model.loading import load_model
-from sapwood.runtime.model.quantized_linear import (
+from sapwood.runtime.model.layers import quantized_linear
+from sapwood.runtime.model.layers.linear import RowBlocks, linear
+from sapwood.runtime.model.layers.quantized_linear import (
     FEW_ROWS,
     Float8Linear,
     Int4Linear,
@@ -37,6 +36,7 @@ from sapwood.runtime.model.quantized_linear import (
     weight_kernels,
     why_not,
 )
+from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.options import ExecutorOptions
 from sapwood.runtime.ranks import ALONE, Ranks
 from sapwood.runtime.runner import ModelStep, TorchRunner
@@ -434,18 +434,18 @@ def test_float8_models_compute_what_transformers_does_with_rounded_inputs(saved:
 
 def test_matrices_of_one_layer_are_fused(saved: Saved) -> None:
     for name in ("gptq desc_act", "awq", "fp8 as transformers"):
-        layer = kept(saved(name)[0]).runner.model.layers[0]
-        assert not isinstance(layer.qkv, RowBlocks)
-        assert not isinstance(layer.gate_up, RowBlocks)
+        layer: Any = kept(saved(name)[0]).runner.model.layers[0]
+        assert not isinstance(layer.attention.qkv, RowBlocks)
+        assert not isinstance(layer.feed_forward.gate_up, RowBlocks)
     layer = kept(saved("packed in another order")[0]).runner.model.layers[0]
-    assert isinstance(layer.qkv, RowBlocks)  # there q has an order of its own
+    assert isinstance(layer.attention.qkv, RowBlocks)  # there q has an order of its own
 
 
 def test_a_quantized_head_and_a_plain_matrix_among_quantized_ones(saved: Saved) -> None:
     model = kept(saved("gptq head too")[0]).runner.model
     assert isinstance(model.head, Int4Linear)
-    assert isinstance(model.layers[1].qkv, RowBlocks)
-    assert isinstance(model.layers[0].qkv, Int4Linear)
+    assert isinstance(model.layers[1].attention.qkv, RowBlocks)
+    assert isinstance(model.layers[0].attention.qkv, Int4Linear)
 
 
 @pytest.mark.parametrize("name", ["awq", "packed with zeros", "gptq without g_idx", "fp8"])

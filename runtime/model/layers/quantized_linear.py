@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import UnsupportedModel
-from ..weights.quantization import Float8Scheme, Int4Scheme, Scheme
-from ..weights.quantized import MIDDLE, Float8Matrix, Int4Matrix, QuantizedMatrix, nibbles
+from ...errors import UnsupportedModel
+from ...weights.quantization import Float8Scheme, Int4Scheme, Scheme
+from ...weights.quantized import MIDDLE, Float8Matrix, Int4Matrix, QuantizedMatrix, nibbles
 from .linear import Matrix, QuantizedLinear, RowBlocks, linear
 
 GROUPS = (256, 128, 64, 32)
