@@ -14,7 +14,8 @@ from .base import Fragment
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
-# Tokens that end a turn in some family; converters do not always say so in the metadata.
+# Tokens that end a turn in some family; converters do not always say which of the control tokens do. One of another
+# type that is spelled like that is an ordinary token: "</s>" is an HTML tag in some vocabularies.
 _END_OF_TURN = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "</s>",
     "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>",
@@ -75,7 +76,10 @@ def read_vocab(metadata: dict[str, Any]) -> GGUFVocab:
         raise ModelError(f"the GGUF vocabulary has the token {twice!r} twice")
     types = [int(kind) for kind in _column(metadata, "token_type", size, NORMAL)]
     named = {name: _special_id(metadata, f"tokenizer.ggml.{name}_token_id", size) for name in (*_NAMED, "eot", "eom")}
-    ends = {ids[spelling] for spelling in _END_OF_TURN if spelling in ids}
+    declared = {token_id for name in ("eos", "eot", "eom") if (token_id := named[name]) is not None}
+    spelled = {ids[spelling] for spelling in _END_OF_TURN if spelling in ids}
+    are_typed = metadata.get("tokenizer.ggml.token_type") is not None
+    ends = {i for i in spelled if i in declared or types[i] == CONTROL or not are_typed}
     if {"<|return|>", "<|call|>", "<|end|>"} <= ids.keys():
         ends.discard(ids["<|end|>"])  # in this family it ends a message, not the turn
     for token_id in ends:
@@ -89,7 +93,7 @@ def read_vocab(metadata: dict[str, Any]) -> GGUFVocab:
         scores=[float(score) for score in _column(metadata, "scores", size, 0.0)],
         specials=sorted(((text, i) for text, i in specials if text), key=lambda special: -len(special[0].encode())),
         control=control,
-        eos_ids=frozenset(ends | {i for name in ("eos", "eot", "eom") if (i := named[name]) is not None}),
+        eos_ids=frozenset(ends | declared),
         bos_id=named["bos"],
         unknown_id=named["unknown"],
         adds_bos=None if adds_bos is None else bool(adds_bos),

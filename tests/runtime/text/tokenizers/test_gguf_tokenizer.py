@@ -141,6 +141,34 @@ def test_user_defined_tokens_match_in_plain_text(smollm2_metadata: dict[str, Any
     assert 3 not in tokenizer.control_ids
 
 
+@pytest.mark.parametrize("kind", [1, 4], ids=["normal", "user-defined"])
+def test_an_ordinary_token_spelled_like_an_end_is_none(
+    smollm2: Tokenizer, smollm2_metadata: dict[str, Any], kind: int
+) -> None:
+    """ggml-org/llama.cpp#21471: in some vocabularies "</s>" is the HTML tag that ends "<s>"."""
+    spellings = list(smollm2_metadata["tokenizer.ggml.tokens"])
+    types = np.array(smollm2_metadata["tokenizer.ggml.token_type"])
+    spellings[500], types[500] = "</s>", kind
+    changed = {"tokenizer.ggml.tokens": spellings, "tokenizer.ggml.token_type": types, "tokenizer.ggml.merges": []}
+    tokenizer = tokenizer_from_metadata(smollm2_metadata | changed)
+    assert tokenizer.eos_ids == smollm2.eos_ids
+    assert 500 not in tokenizer.control_ids
+    assert len(tokenizer.encode("</s>")) == (1 if kind == 4 else 4)
+    assert (500 in tokenizer.encode("</s>")) == (kind == 4)
+    for declared in ("eos", "eot", "eom"):
+        ends = tokenizer_from_metadata(smollm2_metadata | changed | {f"tokenizer.ggml.{declared}_token_id": 500})
+        assert 500 in ends.eos_ids
+        assert 500 in ends.control_ids
+
+
+def test_a_control_token_spelled_like_an_end_is_one(smollm2: Tokenizer, smollm2_metadata: dict[str, Any]) -> None:
+    spellings = list(smollm2_metadata["tokenizer.ggml.tokens"])
+    types = np.array(smollm2_metadata["tokenizer.ggml.token_type"])
+    spellings[3], types[3] = "<|eot_id|>", 3
+    changed = {"tokenizer.ggml.tokens": spellings, "tokenizer.ggml.token_type": types}
+    assert tokenizer_from_metadata(smollm2_metadata | changed).eos_ids == {3, *smollm2.eos_ids}
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
@@ -176,7 +204,7 @@ def test_files_that_are_no_tokenizer_are_refused(tmp_path: Path) -> None:
 def test_loading_is_quick_and_needs_neither_torch_nor_transformers(smollm2_path: Path) -> None:
     code = (
         "import sys, time; start = time.perf_counter()\n"
-        "from sapwood.runtime.text.tokenizers.base import load_tokenizer\n"
+        "from sapwood.runtime.text.tokenizers.loading import load_tokenizer\n"
         "from sapwood.runtime.text.chat.template import ChatTemplate\n"
         "tokenizer = load_tokenizer(sys.argv[1]); ChatTemplate(tokenizer.chat_template, tokenizer)\n"
         "print(time.process_time()); print(*{'torch', 'transformers', 'gguf'} & sys.modules.keys())"
