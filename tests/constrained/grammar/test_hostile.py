@@ -133,6 +133,7 @@ COMPILED: dict[str, tuple[Kind, str, list[str], list[str]]] = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused_with_a_reason_and_again(name: str) -> None:
     kind, body, reason = REFUSED[name]
@@ -145,6 +146,7 @@ def test_it_is_refused_with_a_reason_and_again(name: str) -> None:
     assert time.perf_counter() - began < SECONDS
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", COMPILED)
 def test_it_compiles_to_what_it_means(name: str) -> None:
     kind, body, right, wrong = COMPILED[name]

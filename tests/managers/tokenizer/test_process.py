@@ -177,6 +177,7 @@ def test_a_conversation_that_the_template_makes_far_too_long_is_refused_unencode
     assert caught.value.field == "messages"
 
 
+@pytest.mark.alone
 def test_a_long_conversation_that_is_rendered_holds_up_no_request(rig: Rig, request_for: Make) -> None:
     chat = Chat(messages=[{"role": "user", "content": "a <|end|> b " * 200_000}])
     rig.tokenizer.send(RenderCall(77, chat))
