@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from .kernels.sampling import NativeSampler
+from .last_layer import Span, answers, span_of
 from .launched import Launched, known
 from .ranks import ALONE, Ranks
 from .records import unpack_ids
@@ -23,9 +24,9 @@ from .sampling.rounds import RowMatcher, SamplingRounds, bitmasks, sample_rounds
 from .sampling.sampler import NOT_FINITE
 from .sampling.state import SamplingState, looks_back
 from .sampling.torch_choice import choose
-from .scoring import ScoredSpan, WantedScores, score
-from .step import EntryResult, Failure, OpenRow, PromptLogprobs, StepPlan, StepResult
+from .step import EntryResult, Failure, OpenRow, StepPlan, StepResult
 from .transfer import Fetched
+from .wanted import PromptAnswer, Wanted
 
 NOTHING = EntryResult()
 
@@ -38,7 +39,8 @@ class _Row:
     """
 
     state: SamplingState
-    wanted: WantedScores | None
+    wanted: Wanted | None
+    prompt_ids: np.ndarray
     matcher: RowMatcher | None
     completion: list[int]
     last_token: int = 0
@@ -109,9 +111,9 @@ class Executor:
         for row_number in unpack_ids(plan.rows).tolist():
             opening = opened.get(row_number)
             options = self._rows[row_number].state.options if opening is None else opening.sampling
-            scored = (self._rows[row_number].wanted if opening is None else opening.score_start) is not None
+            wants = (self._rows[row_number].wanted if opening is None else opening.wanted) is not None
             matched = opening is None and self._rows[row_number].matcher is not None
-            if matched or scored or looks_back(options):
+            if matched or wants or looks_back(options):
                 return False
         return True
 
@@ -163,12 +165,12 @@ class Executor:
         matched = any(each.matcher is not None for each in rounds)
         masks = self._masks.submit(bitmasks, rounds, self.runner.config.vocab_size) if matched else None
         spans = self._spans(entries)
-        wanted = np.unique(np.concatenate([sampled, *(span.base + np.arange(len(span.targets)) for span in spans)]))
+        wanted = np.unique(np.concatenate([sampled, *(span.rows for span in spans)]))
         hidden = self._forward(plan, entries, token_ids, wanted.astype(np.int32))
         if rounds:
             of_sampled = hidden if len(wanted) == len(sampled) else hidden[np.searchsorted(wanted, sampled)]
             self._choose(rounds, self.runner.logits(of_sampled), masks)
-        return self._result(plan, entries, rounds, spans, score(spans, hidden, wanted, self.runner, self.ranks))
+        return self._result(plan, entries, rounds, spans, answers(spans, hidden, wanted, self.runner, self.ranks))
 
     # --- the rows ---------------------------------------------------------------------------------------------------
 
@@ -188,9 +190,7 @@ class Executor:
         vocab_size = self.runner.config.vocab_size
         state = SamplingState(opening.sampling, opening.stop_ids, prompt_ids, output_ids, vocab_size)
         completion = output_ids.tolist() if matcher is not None else []
-        start = opening.score_start
-        wanted = None if start is None else WantedScores(prompt_ids, start, opening.score_top)
-        return _Row(state, wanted, matcher, completion)
+        return _Row(state, opening.wanted, prompt_ids, matcher, completion)
 
     def _entries(self, plan: StepPlan) -> _Entries:
         """The step's arrays; its new slots enter the rows' tables."""
@@ -238,11 +238,11 @@ class Executor:
 
     # --- what is asked of the hidden states ---------------------------------------------------------------------------
 
-    def _spans(self, entries: _Entries) -> list[ScoredSpan]:
-        """What is to be scored in this step."""
+    def _spans(self, entries: _Entries) -> list[Span]:
+        """What is wanted of the prompts' positions in this step."""
         starts, lengths, bases = entries.starts.tolist(), entries.lengths.tolist(), entries.bounds.tolist()
         found = [
-            row.wanted.span(entry, starts[entry], lengths[entry], bases[entry])
+            span_of(row.wanted, row.prompt_ids, entry, starts[entry], lengths[entry], bases[entry])
             for entry, row in enumerate(entries.members)
             if row.wanted is not None
         ]
@@ -279,20 +279,20 @@ class Executor:
         plan: StepPlan,
         entries: _Entries,
         rounds: list[SamplingRounds],
-        spans: list[ScoredSpan],
-        scores: list[PromptLogprobs | None],
+        spans: list[Span],
+        found: list[PromptAnswer | None],
     ) -> StepResult:
-        """The answer. An entry whose logits were not finite, sampled or scored, fails as a whole."""
+        """The answer. An entry whose output was not finite, sampled or told, fails as a whole."""
         results = [NOTHING] * len(entries.rows)
         for each in rounds:
             row = entries.members[each.entry]
             row.last_token = each.gained[-1] if each.gained else 0  # after a failure any will do: it is dropped
             results[each.entry] = each.result
-        for span, found in zip(spans, scores, strict=True):
-            if found is None:
+        for span, answer in zip(spans, found, strict=True):
+            if answer is None:
                 results[span.entry] = EntryResult(failure=Failure("not finite"))
             elif results[span.entry].failure is None:
-                results[span.entry] = replace(results[span.entry], prompt=found)
+                results[span.entry] = replace(results[span.entry], prompt=answer)
         return StepResult(plan.step, results)
 
 

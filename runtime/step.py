@@ -9,6 +9,7 @@ from typing import Literal
 
 from .records import Message, Part, TopLogprobs
 from .sampling.params import Sampling
+from .wanted import PromptAnswer, Wanted
 
 # --- what it does ---------------------------------------------------------------------------------------------------
 
@@ -17,9 +18,8 @@ class OpenRow(Part, frozen=True):
     """A sequence takes a row of the executor's tables.
 
     prompt_ids / output_ids: packed; `output_ids` is what it had generated before it was retracted (penalties and
-    min_tokens count it). score_start: prompt positions from here on (never 0) want the log-probability of their token,
-    with the `score_top` likeliest alternatives; None for none. grammar: the key of the grammar that its completion
-    must match, which the worker holds; "" for none.
+    min_tokens count it). wanted: of the prompt's positions, beside the next token. grammar: the key of the grammar that
+    its completion must match, which the worker holds; "" for none.
     """
 
     row: int
@@ -27,8 +27,7 @@ class OpenRow(Part, frozen=True):
     stop_ids: list[int]
     prompt_ids: bytes
     output_ids: bytes
-    score_start: int | None = None
-    score_top: int = 0
+    wanted: Wanted | None = None
     grammar: str = ""
 
 
@@ -61,8 +60,7 @@ class StepPlan(Message, frozen=True):
     6. Where `sample[b]` is 1, sample the next token from the entry's last position. The last `speculated[b]` tokens of
        the entry are guesses: sample from the position before them instead, and go on to the next position for as
        long as what comes out is the guess that was computed there.
-    7. Where the row has a score_start: log-probabilities of the prompt tokens at positions p >= score_start with
-       starts[b] <= p - 1 < starts[b] + lengths[b].
+    7. What the row's `wanted` says of those of the prompt's positions that the entry's hidden states are about.
 
     All arrays are packed int32 (`sample`: one byte each; `speculated`: empty where nothing is guessed). Plans are
     executed strictly in order. `shared` names groups of entries, each in one at most, whose shared K/V a backend may
@@ -94,14 +92,6 @@ class SampledLogprob(Part, frozen=True):
     top: TopLogprobs
 
 
-class PromptLogprobs(Part, frozen=True):
-    """Log-probabilities of the prompt tokens at positions start, start + 1, …; `top` is as long."""
-
-    start: int
-    logprobs: list[float]
-    top: list[TopLogprobs]
-
-
 class GrammarEdit(Part, frozen=True):
     """What a grammar did to a completion in the whole step, beside the tokens gained.
 
@@ -129,13 +119,13 @@ class Failure(Part, frozen=True):
 class EntryResult(Part, frozen=True):
     """What the step gave to one entry.
 
-    token_ids: the completion's new tokens. logprobs: one for each of them, where they are wanted. edit: where the row
-    has a grammar and sampled.
+    token_ids: the completion's new tokens. logprobs: one for each of them, where they are wanted. prompt: what is
+    wanted of the prompt's positions, as far as this step computed it. edit: where the row has a grammar and sampled.
     """
 
     token_ids: list[int] = []
     logprobs: list[SampledLogprob] = []
-    prompt: PromptLogprobs | None = None
+    prompt: PromptAnswer | None = None
     edit: GrammarEdit | None = None
     failure: Failure | None = None
 

@@ -16,6 +16,7 @@ import msgspec
 
 from ...constrained.spec import Constraint
 from ...runtime.sampling.params import Sampling
+from ...runtime.wanted import Wanted
 from ..wire.errors import InvalidRequest
 from ..wire.requests import Chat, Submit
 from .bodies import check_encodable
@@ -140,8 +141,7 @@ def to_submit(request: GenerateRequest, *, vocab_size: int, namespace_prefix: st
         prompt=None if request.prompt is None else prompt_runs(request.prompt, vocab_size),
         chat=chat,
         n=request.n,
-        prompt_logprobs=request.prompt_logprobs,
-        logprob_start=request.logprob_start,
+        wanted=_wanted(request),
         stop=[request.stop] if isinstance(request.stop, str) else request.stop,
         include_stop=request.include_stop,
         echo=request.echo,
@@ -172,7 +172,7 @@ def score_to_submit(request: ScoreRequest, *, vocab_size: int, namespace_prefix:
         sampling=Sampling(max_tokens=0, seed=0, temperature=0.0),
         prompt=prompt_runs(request.prompt, vocab_size, may_be_empty=True),
         score=request.continuations,
-        prompt_logprobs=request.logprobs,
+        wanted=Wanted("logprobs", 0, request.logprobs),
         allow_control_tokens=request.allow_control_tokens,
         namespace=_namespace(namespace_prefix, request.cache_salt),
         priority=request.priority,
@@ -203,6 +203,13 @@ def prompt_runs(prompt: Prompt, vocab_size: int, *, may_be_empty: bool = False) 
     if not runs and not may_be_empty:
         raise InvalidRequest("prompt is empty; it must hold at least one token.", "prompt")
     return runs
+
+
+def _wanted(request: GenerateRequest) -> Wanted | None:
+    """What is asked of the prompt's positions."""
+    if request.prompt_logprobs is None:
+        return None
+    return Wanted("logprobs", request.logprob_start, request.prompt_logprobs)
 
 
 def _check_options(request: GenerateRequest) -> None:

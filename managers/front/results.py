@@ -7,6 +7,7 @@ from collections.abc import AsyncIterable
 import msgspec
 
 from ...constrained.spec import Unenforced
+from ...runtime.wanted import HiddenStates
 from ..wire.answers import Alternative, Effort, Finish, TextChunk, TokenLogprob, ToolCallPiece
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Effort",
     "Finish",
     "Generation",
+    "HiddenStates",
     "Score",
     "TextChunk",
     "TokenLogprob",
@@ -45,7 +47,8 @@ class Completion(msgspec.Struct, kw_only=True):
     cached_tokens: how many prompt tokens earlier work had computed.
     tool_calls: where the request may call tools; `text` is then the text before the calls, and token_ids and logprobs
     have the calls' tokens too. effort: what it took. relaxed: what the request's
-    constraint names but does not enforce, as `strict=False` allowed (with the first sample).
+    constraint names but does not enforce, as `strict=False` allowed (with the first sample). hidden: the hidden states
+    of prompt positions, where wanted.
     """
 
     index: int
@@ -60,6 +63,7 @@ class Completion(msgspec.Struct, kw_only=True):
     tool_calls: list[ToolCall] = []
     effort: Effort | None = None
     relaxed: list[Unenforced] = []
+    hidden: HiddenStates | None = None
 
     @property
     def finish_reason(self) -> str:
@@ -172,6 +176,7 @@ def _joined(chunks: list[TextChunk]) -> Completion:
         tool_calls=_tool_calls([piece for chunk in chunks for piece in chunk.tool_calls]),
         effort=last.effort,
         relaxed=[each for chunk in chunks for each in chunk.relaxed],
+        hidden=next((chunk.hidden for chunk in chunks if chunk.hidden is not None), None),
     )
 
 

@@ -106,8 +106,7 @@ def _open_row(request: Request) -> OpenRow:
         stop_ids=request.stop_ids,
         prompt_ids=pack_ids(request.tokens[: request.prompt_length]),
         output_ids=pack_ids(request.tokens[request.prompt_length :]),
-        score_start=request.next_score,
-        score_top=request.score_top,
+        wanted=request.still_wanted,
         grammar=request.grammar.key if request.grammar is not None else "",
     )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...radix.lease import Lease
-from ...runtime.records import TopLogprobs, unpack_ids
+from ...runtime.records import unpack_ids
 from ...runtime.step import SampledLogprob
+from ...runtime.wanted import PromptAnswer, Wanted, joined
 from ..wire.answers import Effort, Finish, TokenChunk
 from ..wire.requests import TokenizedRequest
 from .speculation_state import SpeculationState
@@ -59,10 +61,8 @@ class Request:
         self.retracted = False
         self.bypassed = 0
         self.cached_tokens = 0
-        self.score_start = message.score_start
-        self.score_top = message.score_top
-        self.scored: list[float] = []
-        self.scored_top: list[TopLogprobs] = []
+        self.wanted = message.wanted  # until it was sent
+        self.answers: list[PromptAnswer] = []  # parts of it
 
     @property
     def key(self) -> tuple[str, int]:
@@ -85,7 +85,8 @@ class Request:
 
     def admit(self, lease: Lease, row: int) -> None:
         """Take a row and a lease. What is known now is prefilled; of that, only what others could match (never the
-        last token, nor scored ones) enters the tree before the end, so a prefill never finds itself a duplicate."""
+        last token, nor those of which something is wanted) enters the tree before the end, so a prefill never finds
+        itself a duplicate."""
         self.lease, self.row, self.synced = lease, row, None
         self.prefill_until = self.known
         self.publish_until = self.match_limit
@@ -135,19 +136,20 @@ class Request:
         return self.sampling.max_tokens - self.expected
 
     @property
-    def next_score(self) -> int | None:
-        """The first prompt position whose log-probability is still wanted."""
-        if self.score_start is None or self.score_start + len(self.scored) >= self.prompt_length:
+    def still_wanted(self) -> Wanted | None:
+        """What is wanted of the prompt's positions and was not computed yet."""
+        if self.wanted is None:
             return None
-        return self.score_start + len(self.scored)
+        start = self.wanted.start + sum(map(len, self.answers))
+        return replace(self.wanted, start=start) if start < self.prompt_length else None
 
     @property
     def match_limit(self) -> int:
         """How many leading tokens may come from the cache: the last one must be computed to get logits, and so must
-        the position before the first one whose log-probability is wanted."""
+        those whose hidden states are wanted."""
         limit = self.known - 1
-        score = self.next_score
-        return limit if score is None else min(limit, score - 1)
+        wanted = self.still_wanted
+        return limit if wanted is None else min(limit, wanted.start - wanted.lag)
 
     def append(self, token_id: int) -> Finish | None:
         """Take a token; returns why the completion ends with it, None if it goes on."""
@@ -179,18 +181,18 @@ class Request:
         self._logprobs += logprobs
 
     def chunk(self, finish: Finish | None) -> TokenChunk:
-        """A message to the tokenizer about what of this sample may be shown and was not yet; the prompt's scores come
-        with the first one once whole. The last one shows everything, unless the request fails."""
+        """A message to the tokenizer about what of this sample may be shown and was not yet; what is wanted of the
+        prompt comes with the first one once whole. The last one shows everything, unless the request fails."""
         end = self.produced
         if finish is None or finish.reason == "error":
             end = max(end - self.held, self._sent)
         token_ids = self.tokens[self.prompt_length + self._sent : self.prompt_length + end].tolist()
         logprobs, self._logprobs = self._logprobs[: len(token_ids)], self._logprobs[len(token_ids) :]
         self._sent = end
-        scored = scored_top = None
-        if self.score_start is not None and self.next_score is None and self.scored:
-            scored, scored_top = self.scored, self.scored_top
-            self.score_start, self.scored, self.scored_top = None, [], []
+        prompt = None
+        if self.answers and self.still_wanted is None:
+            prompt = joined(self.answers)
+            self.wanted, self.answers = None, []
         return TokenChunk(
             request_id=self.request_id,
             index=self.index,
@@ -198,8 +200,7 @@ class Request:
             logprobs=[each.logprob for each in logprobs],
             top=[each.top for each in logprobs],
             cached_tokens=self.cached_tokens,
-            scored=scored,
-            scored_top=scored_top,
+            prompt=prompt,
             finish=finish,
             effort=Effort(self._passes, self._speculated, self._accepted, self._forced),
         )

@@ -315,8 +315,7 @@ class Scheduler:
     def _apply_entry(self, entry: Entry, gained: EntryResult) -> TokenChunk | None:
         request = entry.request
         if gained.prompt is not None:
-            request.scored.extend(gained.prompt.logprobs)
-            request.scored_top.extend(gained.prompt.top)
+            request.answers.append(gained.prompt)
         if gained.failure is not None and gained.failure.kind == "not finite":
             return self._finish(request, failed(request, gained.failure), keep=False)
         if entry.samples:
@@ -324,7 +323,7 @@ class Scheduler:
             if finish is not None:
                 return self._finish(request, finish)
             chunk = request.chunk(None)
-            return chunk if chunk.token_ids or chunk.scored is not None else None
+            return chunk if chunk.token_ids or chunk.prompt is not None else None
         if entry.end == request.prompt_length and request.sampling.max_tokens == 0:
             return self._finish(request, Finish("length"))
         return None

@@ -11,12 +11,14 @@ from typing import cast
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ...runtime.errors import TemplateError
 from ...runtime.records import pack_ids
 from ...runtime.text.chat.template import ChatTemplate
 from ...runtime.text.chat.tool_formats import ToolFormat, with_tools_shown
 from ...runtime.text.tokenizers.base import Fragment, Tokenizer
+from ...runtime.wanted import Wanted
 from ..wire.errors import InvalidRequest
 from ..wire.requests import Chat, Submit, TokenizedRequest
 
@@ -25,11 +27,11 @@ _MASK = 2**64 - 1
 
 @dataclass(frozen=True)
 class Sequence:
-    """One sequence to compute. score_start: the first position whose log-probability is wanted; 0 means from the
-    first one on, which has none and is reported as such; None where none are wanted."""
+    """One sequence to compute. wanted: of its positions; a log-probability of position 0, which has none, is reported
+    as such."""
 
     token_ids: list[int]
-    score_start: int | None
+    wanted: Wanted | None
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class PromptEncoder:
             raise InvalidRequest(f"{field} gives no tokens; at least one is needed.", field)
         if submit.score is None:
             _check_length(len(prompt), max_context, field)
-            sequences = [Sequence(prompt, self._logprob_start(submit, len(prompt)))] * submit.n
+            sequences = [Sequence(prompt, _wanted(submit, len(prompt)))] * submit.n
         else:
             sequences = self._continued(submit, prompt, max_context)
         requests = [self._request(submit, i, sequence, max_context) for i, sequence in enumerate(sequences)]
@@ -136,16 +138,18 @@ class PromptEncoder:
         be scored and has nothing before it, all of them are scored whole, as without a prompt: what one of them says
         in place of the prompt's tokens cannot be compared with what others say after these."""
         assert submit.score is not None
-        sequences = [self._with_continuation(submit, prompt, i) for i in range(len(submit.score))]
-        if any(each.score_start == 0 for each in sequences):
+        assert submit.wanted is not None
+        found = [self._with_continuation(submit, prompt, i) for i in range(len(submit.score))]
+        if any(start == 0 for _, start in found):
             start_id = self._start_id("prompt has one token, which merges with a continuation")
-            sequences = [Sequence([start_id, *each.token_ids], 1) for each in sequences]
-        for i, sequence in enumerate(sequences):
-            _check_length(len(sequence.token_ids), max_context, f"continuations[{i}]")
-        return sequences
+            found = [([start_id, *token_ids], 1) for token_ids, _ in found]
+        for i, (token_ids, _) in enumerate(found):
+            _check_length(len(token_ids), max_context, f"continuations[{i}]")
+        return [Sequence(token_ids, replace(submit.wanted, start=start)) for token_ids, start in found]
 
-    def _with_continuation(self, submit: Submit, prompt: list[int], index: int) -> Sequence:
-        """The prompt followed by a continuation. Text after text is tokenized with it, since tokens may span both."""
+    def _with_continuation(self, submit: Submit, prompt: list[int], index: int) -> tuple[list[int], int]:
+        """The prompt followed by a continuation, and where that starts. Text after text is tokenized with it, since
+        tokens may span both."""
         assert submit.score is not None
         assert submit.prompt is not None
         field, continuation = f"continuations[{index}]", submit.score[index]
@@ -161,7 +165,7 @@ class PromptEncoder:
         start = next((i for i, (a, b) in enumerate(zip(prompt, whole)) if a != b), min(len(prompt), len(whole)))
         if start >= len(whole):
             raise InvalidRequest(f"{field} adds no token to the prompt; there is nothing to score.", field)
-        return Sequence(whole, start)
+        return whole, start
 
     def _start_id(self, why: str) -> int:
         """The token that stands for the start of a text. why: it is needed."""
@@ -170,14 +174,6 @@ class PromptEncoder:
             text = f"{why}, and this model has no token for the start of a text; give a longer prompt."
             raise InvalidRequest(text, "prompt")
         return min(ends) if bos_id is None else bos_id
-
-    def _logprob_start(self, submit: Submit, length: int) -> int | None:
-        if submit.prompt_logprobs is None:
-            return None
-        if submit.logprob_start >= length:
-            text = f"logprob_start is {submit.logprob_start}, but the prompt has {length} tokens."
-            raise InvalidRequest(text, "logprob_start")
-        return submit.logprob_start
 
     def _request(self, submit: Submit, index: int, sequence: Sequence, max_context: int) -> TokenizedRequest:
         sampling = submit.sampling
@@ -188,17 +184,18 @@ class PromptEncoder:
         if sampling.min_tokens and len(stop_ids) >= self._tokenizer.vocab_size:
             text = "stop_token_ids holds every token, which leaves none for min_tokens."
             raise InvalidRequest(text, "stop_token_ids")
-        start = None if sequence.score_start is None else max(1, sequence.score_start)
+        wanted = sequence.wanted
+        if wanted is not None:
+            wanted = replace(wanted, start=max(wanted.start, wanted.lag))
         return TokenizedRequest(
             request_id=submit.request_id,
             index=index,
             token_ids=pack_ids(np.asarray(sequence.token_ids)),
-            sampling=msgspec.structs.replace(sampling, max_tokens=max_tokens, seed=sample_seed(sampling.seed, index)),
+            sampling=replace(sampling, max_tokens=max_tokens, seed=sample_seed(sampling.seed, index)),
             stop_ids=stop_ids,
             namespace=submit.namespace,
             priority=submit.priority,
-            score_start=start if start is not None and start < len(sequence.token_ids) else None,
-            score_top=submit.prompt_logprobs or 0,
+            wanted=wanted if wanted is not None and wanted.start < len(sequence.token_ids) else None,
         )
 
     def _prompt_text(self, submit: Submit) -> str:
@@ -207,6 +204,17 @@ class PromptEncoder:
 
     def _text_of(self, ids: list[int]) -> str:
         return b"".join(map(self._tokenizer.token_bytes, ids)).decode("utf-8", "replace")
+
+
+def _wanted(submit: Submit, length: int) -> Wanted | None:
+    """What is wanted of a prompt of so many tokens."""
+    wanted = submit.wanted
+    if wanted is None:
+        return None
+    if wanted.start >= length:
+        field = "logprob_start" if wanted.kind == "logprobs" else "start"
+        raise InvalidRequest(f"{field} is {wanted.start}, but the prompt has {length} tokens.", field)
+    return wanted if wanted.start >= 0 else replace(wanted, start=max(wanted.start + length, 0))
 
 
 def sample_seed(seed: int, index: int) -> int:

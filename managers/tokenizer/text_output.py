@@ -11,6 +11,7 @@ from ...constrained.spec import Unenforced
 from ...runtime.records import TopLogprobs
 from ...runtime.text.detokenizer import Detokenizer, StopMatcher
 from ...runtime.text.tokenizers.base import Tokenizer
+from ...runtime.wanted import HiddenStates, PromptLogprobs
 from ..wire.answers import Alternative, Finish, TextChunk, TokenChunk, TokenLogprob, ToolCallPiece
 from ..wire.requests import Submit
 from .prompt_encoding import Sequence
@@ -46,7 +47,7 @@ class SampleOutput:
         self._pending_text = prompt_text
         self._calls = calls
         self._relaxed = list(relaxed)
-        self._prompt_logprobs_due = sequence.score_start is not None
+        self._prompt_logprobs_due = sequence.wanted is not None and sequence.wanted.kind == "logprobs"
         self._count = 0
         self.finished = False
 
@@ -88,6 +89,7 @@ class SampleOutput:
             effort=chunk.effort if finish is not None else None,
             relaxed=relaxed,
             tool_calls=pieces,
+            hidden=chunk.prompt if isinstance(chunk.prompt, HiddenStates) else None,
         )
 
     def _ends_without_text(self, token_id: int, taken: int, chunk: TokenChunk) -> bool:
@@ -108,16 +110,20 @@ class SampleOutput:
         return (text, stopped) if stopped is not None else (text + self._matcher.flush(), finish)
 
     def _prompt_logprobs(self, chunk: TokenChunk) -> list[TokenLogprob] | None:
-        """Sent once: with the scores, or with the first chunk where the wanted span has no position to score."""
-        ids, start = self._sequence.token_ids, self._sequence.score_start
-        if not self._prompt_logprobs_due or start is None or (chunk.scored is None and max(1, start) < len(ids)):
+        """Sent once: with the answer, or with the first chunk where the wanted span has no position that has one."""
+        ids, wanted = self._sequence.token_ids, self._sequence.wanted
+        if not self._prompt_logprobs_due or wanted is None:
+            return None
+        answer = chunk.prompt if isinstance(chunk.prompt, PromptLogprobs) else None
+        if answer is None and max(1, wanted.start) < len(ids):
             return None
         self._prompt_logprobs_due = False
-        values: list[float | None] = [None] if start == 0 else []
-        values.extend(chunk.scored or [])
-        tops = [_NO_TOP] if start == 0 else []
-        tops.extend(chunk.scored_top or [_NO_TOP] * len(chunk.scored or []))
-        return [self._token_logprob(*each) for each in zip(ids[start:], values, tops)]
+        values: list[float | None] = [None] if wanted.start == 0 else []
+        tops = [_NO_TOP] if wanted.start == 0 else []
+        if answer is not None:
+            values.extend(answer.logprobs)
+            tops.extend(answer.top)
+        return [self._token_logprob(*each) for each in zip(ids[wanted.start :], values, tops)]
 
     def _token_logprob(self, token_id: int, logprob: float | None, top: TopLogprobs) -> TokenLogprob:
         others = [Alternative(i, *self._spell(i), value) for i, value in zip(top.ids, top.logprobs)]

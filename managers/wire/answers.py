@@ -6,6 +6,7 @@ from typing import Literal
 
 from ...constrained.spec import Unenforced
 from ...runtime.records import Message, Part, TopLogprobs
+from ...runtime.wanted import HiddenStates, PromptAnswer
 
 
 class Finish(Part, frozen=True):
@@ -40,7 +41,7 @@ class Effort(Part, frozen=True):
 class TokenChunk(Part, frozen=True):
     """New tokens of one sample. `logprobs`, where wanted, is as long as `token_ids`.
 
-    scored: prompt log-probabilities from position score_start on, sent once, with the first chunk that has them all.
+    prompt: what is wanted of the prompt's positions, sent once, with the first chunk that has it all.
     effort: of the sample so far.
     """
 
@@ -50,8 +51,7 @@ class TokenChunk(Part, frozen=True):
     logprobs: list[float]
     top: list[TopLogprobs]
     cached_tokens: int
-    scored: list[float] | None = None
-    scored_top: list[TopLogprobs] | None = None
+    prompt: PromptAnswer | None = None
     finish: Finish | None = None
     effort: Effort = Effort()
 
@@ -94,10 +94,10 @@ class TextChunk(Message, frozen=True):
     """Tokenizer to front: new text of one sample. Joined `text` is the whole completion; `text` may be empty.
 
     prompt_tokens and cached_tokens are set in every chunk; completion_tokens counts this sample's tokens so far. The
-    chunk with a `finish` is the sample's last. prompt_logprobs, where wanted, comes once; for a scoring request it
-    holds the continuation's tokens only. effort comes with the finish; relaxed, with the first chunk of index 0: what
-    the constraint names but does not enforce. tool_calls: where the request may call tools, its calls are here, and
-    `text` is the text before them.
+    chunk with a `finish` is the sample's last. prompt_logprobs and hidden, where wanted, come once; for a scoring
+    request they are of the continuation's tokens only. effort comes with the finish; relaxed, with the first chunk of
+    index 0: what the constraint names but does not enforce. tool_calls: where the request may call tools, its calls are
+    here, and `text` is the text before them.
     """
 
     request_id: str
@@ -113,6 +113,7 @@ class TextChunk(Message, frozen=True):
     effort: Effort | None = None
     relaxed: list[Unenforced] = []
     tool_calls: list[ToolCallPiece] = []
+    hidden: HiddenStates | None = None
 
 
 class Rejected(Message, frozen=True):

@@ -7,6 +7,7 @@ from typing import Any
 from ...constrained.spec import Compiled, Constraint
 from ...runtime.records import Message, Part
 from ...runtime.sampling.params import Sampling
+from ...runtime.wanted import Wanted
 
 
 class Chat(Part, frozen=True):
@@ -37,8 +38,8 @@ class Submit(Message, frozen=True):
     score: None for generation. For scoring, the continuations (text or ids): continuation i has index i, generates
         nothing, and answers with the log-probability of each of its tokens. Text after text is tokenized together
         with it; the score covers the tokens from the first one that differs from the prompt's own tokens.
-    prompt_logprobs: k >= 0 wants log-probabilities of the prompt tokens from position `logprob_start` on
-        (position 0 has none), with the k most likely alternatives.
+    wanted: of the prompt's positions, beside what is generated; a negative start counts from the prompt's end. For
+        scoring, of the continuation's, wherever it starts.
     stop: stop strings; the completion ends before the first one, unless `include_stop`.
     echo: the first text chunk of every sample starts with the prompt's own text.
     max_tokens in `sampling` is a cap; -1 means whatever the context leaves.
@@ -51,8 +52,7 @@ class Submit(Message, frozen=True):
     chat: Chat | None = None
     n: int = 1
     score: list[str | list[int]] | None = None
-    prompt_logprobs: int | None = None
-    logprob_start: int = 0
+    wanted: Wanted | None = None
     stop: list[str] = []
     include_stop: bool = False
     echo: bool = False
@@ -68,7 +68,7 @@ class TokenizedRequest(Message, frozen=True):
 
     token_ids: packed prompt, at least one token; `len + max_tokens` fits the context.
     stop_ids: ids that end the completion (the model's EOS ids unless ignore_eos, and `stop_token_ids`).
-    score_start: positions >= this want the log-probability of their token; None for none. Never 0.
+    wanted: of the prompt's positions; log-probabilities never from position 0 on, which has none.
     grammar: what the completion must match.
     """
 
@@ -79,8 +79,7 @@ class TokenizedRequest(Message, frozen=True):
     stop_ids: list[int]
     namespace: str
     priority: int
-    score_start: int | None = None
-    score_top: int = 0
+    wanted: Wanted | None = None
     grammar: Compiled | None = None
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from sapwood.runtime.records import pack_ids
 from sapwood.runtime.sampling.params import Sampling
-from sapwood.runtime.step import OpenRow, PromptLogprobs, SampledLogprob, SlotWrite, StepPlan, StepResult
+from sapwood.runtime.step import OpenRow, SampledLogprob, SlotWrite, StepPlan, StepResult
+from sapwood.runtime.wanted import HiddenStates, PromptLogprobs, Wanted
 
 if TYPE_CHECKING:
     from sapwood.runtime.executor import Executor
@@ -46,7 +47,11 @@ class Gained:
 
     @property
     def scored(self) -> list[PromptLogprobs]:
-        return [each.prompt for each in self.result.entries if each.prompt is not None]
+        return [each.prompt for each in self.result.entries if isinstance(each.prompt, PromptLogprobs)]
+
+    @property
+    def hidden(self) -> list[HiddenStates]:
+        return [each.prompt for each in self.result.entries if isinstance(each.prompt, HiddenStates)]
 
 
 @dataclass(frozen=True)
@@ -79,13 +84,12 @@ class Driver:
         *,
         output: Sequence[int] = (),
         stop_ids: Sequence[int] = (),
-        score_start: int | None = None,
-        score_top: int = 0,
+        wanted: Wanted | None = None,
         matcher: Any = None,
         **sampling: Any,
     ) -> None:
         ids = (pack_ids(list(prompt)), pack_ids(list(output)))
-        opening = OpenRow(row, greedy(**sampling), list(stop_ids), *ids, score_start, score_top)
+        opening = OpenRow(row, greedy(**sampling), list(stop_ids), *ids, wanted)
         self._opened.append(opening)
         if matcher is not None:
             self._matchers[row] = matcher

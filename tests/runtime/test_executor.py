@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from sapwood.runtime.errors import ModelError, UnsupportedModel
+from sapwood.runtime.wanted import Wanted
 from tests.runtime.executors import executor_of
 
 TOLERANCE = 1e-4
@@ -55,7 +56,7 @@ def test_scores_are_those_of_transformers_warm_chunked_or_whole(
     prompt = prompts[5]
     expected = reference(tiny_llama, prompt)
     for chunk, score_start in ((64, 1), (64, 20), (9, 1), (9, 33), (1, 60)):
-        driver.open(3, prompt, score_start=score_start, score_top=4)
+        driver.open(3, prompt, wanted=Wanted("logprobs", score_start, 4))
         found: dict[int, float] = {}
         for start in range(0, len(prompt), chunk):
             output = driver.step([entry(3, prompt[start : start + chunk], start, sample=False)])
@@ -77,8 +78,8 @@ def test_scoring_in_pieces_changes_nothing(
 ) -> None:
     scores = []
     for piece in (128, 5):
-        monkeypatch.setattr("sapwood.runtime.scoring.SCORE_PIECE", piece)
-        driver.open(0, prompts[5], score_start=1, score_top=2)
+        monkeypatch.setattr("sapwood.runtime.last_layer.PIECE", piece)
+        driver.open(0, prompts[5], wanted=Wanted("logprobs", 1, 2))
         scores.append(driver.prefill(0, prompts[5]).scored[0])
         driver.close(0)
     np.testing.assert_allclose(scores[0].logprobs, scores[1].logprobs, atol=1e-5)
@@ -131,14 +132,14 @@ def test_a_row_that_reads_poisoned_slots_fails_alone(driver: Any, entry: Any, pr
     expected = driver.generate([good], 3)[0]
     slots = driver.take(len(bad))
     driver.open(0, good)
-    driver.open(1, bad, score_start=1, score_top=0)
+    driver.open(1, bad, wanted=Wanted("logprobs", 1, 0))
     driver.step([entry(0, good, 0), entry(1, bad, 0, slots=slots)])
     output = driver.step([entry(0, [-1], len(good)), entry(1, [-1], len(bad))], poison=[slots[4]])
     assert (output.token_ids, output.counts) == ([expected[1]], [1, None])
     output = driver.step([entry(0, [-1], len(good) + 1), entry(1, [-1], len(bad) + 1)])  # was planned already
     assert (output.token_ids, output.counts) == ([expected[2]], [1, None])
     driver.close(1)
-    driver.open(1, bad, score_start=1)
+    driver.open(1, bad, wanted=Wanted("logprobs", 1))
     driver.write_slots(1, 0, slots)
     output = driver.step([entry(1, bad[6:], 6, sample=False)])
     assert output.counts == [None]
@@ -186,7 +187,7 @@ def test_other_dtypes_compute_nearly_the_same(
     driver = drive(tiny_llama, dtype=dtype, kv_dtype=kv_dtype, attention_backend=backend)
     assert driver.executor.runner.backend == backend
     assert driver.executor.pool.dtype == getattr(torch, dtype if kv_dtype == "auto" else kv_dtype)
-    driver.open(0, prompts[5], score_start=1, logprobs=3)
+    driver.open(0, prompts[5], wanted=Wanted("logprobs", 1), logprobs=3)
     output = driver.prefill(0, prompts[5], chunk=50)
     own = [expected[position - 1, prompts[5][position]] for position in range(50, 64)]
     scored = output.scored[0].logprobs

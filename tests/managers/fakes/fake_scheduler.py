@@ -12,6 +12,7 @@ from sapwood.managers.wire.questions import FlushCall, Flushed, Stats, StatsCall
 from sapwood.managers.wire.requests import Abort, StopMatched, TokenizedRequest
 from sapwood.managers.wire.sockets import Inbox, Outbox
 from sapwood.runtime.records import TopLogprobs, unpack_ids
+from sapwood.runtime.wanted import PromptLogprobs
 
 FAULTS: dict[str, Literal["load", "request"]] = {"overloaded": "load", "unmet": "request"}
 
@@ -69,9 +70,10 @@ class FakeScheduler:
     def advance(self, key: tuple[str, int]) -> TokenChunk:
         message, ids, count = self.open[key]
         prompt = unpack_ids(message.token_ids).tolist()
-        scored = None
-        if message.score_start is not None and count == 0:
-            scored = [-float(token_id) for token_id in prompt[message.score_start :]]
+        answer = None
+        if message.wanted is not None and count == 0:
+            scored = [-float(token_id) for token_id in prompt[message.wanted.start :]]
+            answer = PromptLogprobs(message.wanted.start, scored, [TopLogprobs([], [])] * len(scored))
         token_ids = [next(ids)] if message.sampling.max_tokens else []
         count += 1
         finish = None
@@ -86,9 +88,7 @@ class FakeScheduler:
             self.finished += 1
         wanted = message.sampling.logprobs is not None
         top = [TopLogprobs([1], [-0.5])] if message.sampling.logprobs else [TopLogprobs([], [])]
-        return TokenChunk(
-            message.request_id, key[1], token_ids, [-1.0] * wanted, top * wanted, 0, scored=scored, finish=finish
-        )
+        return TokenChunk(message.request_id, key[1], token_ids, [-1.0] * wanted, top * wanted, 0, answer, finish)
 
     def stats(self, call_id: int) -> Stats:
         total = self.config.total_slots

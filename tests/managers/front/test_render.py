@@ -18,6 +18,7 @@ from sapwood.managers.tokenizer.prompt_encoding import PromptEncoder
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.requests import Submit
 from sapwood.runtime.text.tokenizers.loading import load_tokenizer
+from sapwood.runtime.wanted import Wanted
 
 CHAT = [{"role": "user", "content": "the <|end|>"}, {"role": "assistant", "content": "the"}]
 
@@ -96,4 +97,4 @@ def test_without_a_prompt_continuations_stand_at_the_start_of_a_text(
     ids = tiny.encode(continuation).ids if isinstance(continuation, str) else continuation
     [sequence] = encoded.sequences
     assert sequence.token_ids == [tiny.token_to_id("<|end|>"), *ids]
-    assert sequence.score_start == 1
+    assert sequence.wanted == Wanted("logprobs", 1)

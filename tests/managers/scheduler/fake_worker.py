@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sapwood.runtime.records import TopLogprobs, unpack_ids
-from sapwood.runtime.step import EntryResult, GrammarEdit, OpenRow, PromptLogprobs, SampledLogprob, StepPlan, StepResult
+from sapwood.runtime.step import EntryResult, GrammarEdit, OpenRow, SampledLogprob, StepPlan, StepResult
+from sapwood.runtime.wanted import PromptLogprobs
 
 VOCABULARY = 50
 POISON = -1
@@ -206,8 +207,8 @@ class FakeWorker:
         results = []
         for entry, (row_index, start, end) in enumerate(zip(rows, starts, ends)):
             row, scored = self.rows[row_index], None
-            if row.opened.score_start is not None:
-                first, last = max(row.opened.score_start, start + 1), min(end + 1, len(row.prompt))
+            if row.opened.wanted is not None:
+                first, last = max(row.opened.wanted.start, start + 1), min(end + 1, len(row.prompt))
                 if first < last:
                     values = [next_logprob(row.prompt[: position + 1]) for position in range(first, last)]
                     scored = PromptLogprobs(first, values, [TopLogprobs([], [])] * len(values))

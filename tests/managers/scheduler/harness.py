@@ -16,6 +16,7 @@ from sapwood.radix.prefix_cache import PrefixCache
 from sapwood.runtime.records import pack_ids
 from sapwood.runtime.sampling.params import Sampling
 from sapwood.runtime.step import StepPlan
+from sapwood.runtime.wanted import PromptLogprobs, Wanted
 
 
 @dataclass
@@ -80,7 +81,7 @@ class Harness:
             stop_ids=stop_ids or [],
             namespace=namespace,
             priority=priority,
-            score_start=score_start,
+            wanted=Wanted("logprobs", score_start) if score_start is not None else None,
             grammar=Compiled(grammar, "llguidance", b"") if grammar is not None else None,
         )
         self.answers[name, index] = Answer()
@@ -131,9 +132,9 @@ class Harness:
             answer.steps += [self.steps] * len(chunk.token_ids)
             answer.cached_tokens = chunk.cached_tokens
             answer.finish, answer.effort = chunk.finish, chunk.effort
-            if chunk.scored is not None:
+            if isinstance(chunk.prompt, PromptLogprobs):
                 assert answer.scored is None, "the scores came twice"
-                answer.scored = chunk.scored
+                answer.scored = chunk.prompt.logprobs
 
     def assert_idle(self) -> None:
         """Nothing runs, waits or is held; every slot is free or evictable."""

@@ -111,7 +111,7 @@ class FakeFront:
     def _chunk(self, submit: Submit, sample: int, k: int, words: list[str]) -> TextChunk:
         text, ids = (words[k], [100 + k]) if words else ("", [])
         top = submit.sampling.logprobs
-        scored = submit.prompt_logprobs
+        scored = submit.wanted.top if submit.wanted is not None else None
         first = (
             [TokenLogprob(1, "<p>", b"<p>", None, []), logprob_of(2, "prompt", scored)] if scored is not None else None
         )
@@ -132,7 +132,7 @@ class FakeFront:
         )
 
     def _scored(self, submit: Submit, i: int) -> TextChunk:
-        tokens = [logprob_of(10 + i, "one", submit.prompt_logprobs or 0), logprob_of(20 + i, "two", 0)]
+        tokens = [logprob_of(10 + i, "one", submit.wanted.top if submit.wanted is not None else 0), logprob_of(20 + i, "two", 0)]
         return TextChunk(submit.request_id, i, "", [], PROMPT_TOKENS, CACHED_TOKENS, 0, [], tokens, Finish("length"))
 
     def stream(self, submit: Submit) -> FakeStream:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import tokenizers
+from msgspec.structs import replace
 
 from sapwood.managers.front.params import GenerateRequest, to_submit
 from sapwood.managers.tokenizer import process as tokenizer
@@ -30,6 +31,7 @@ from sapwood.managers.wire.requests import Abort, Chat, StopMatched, Submit, Tok
 from sapwood.managers.wire.sockets import ENVIRONMENT, Inbox, Link, Outbox
 from sapwood.runtime.records import TopLogprobs, unpack_ids
 from sapwood.runtime.text.tokenizers.loading import load_tokenizer
+from sapwood.runtime.wanted import HiddenStates, PromptLogprobs, Wanted
 
 MAX_CONTEXT = 64
 WAIT = 10.0
@@ -235,19 +237,19 @@ def test_sample_seeds_fit_63_bits_and_do_not_collide() -> None:
 def test_continuations_are_tokenized_with_the_prompt(rig: Rig, ids_of: Ids, score_for: Make) -> None:
     joined, apart, ids = rig.submit(score_for("at", ["he", "x", [7, 8]], logprobs=2), 3)
     assert unpack_ids(joined.token_ids).tolist() == ids_of("athe")
-    assert joined.score_start == 1, "the t of 'at' became part of 'the'"
+    assert joined.wanted.start == 1, "the t of 'at' became part of 'the'"
     assert unpack_ids(apart.token_ids).tolist() == ids_of("atx")
-    assert apart.score_start == 2
+    assert apart.wanted.start == 2
     assert unpack_ids(ids.token_ids).tolist() == [*ids_of("at"), 7, 8]
-    assert ids.score_start == 2
+    assert ids.wanted.start == 2
     assert {each.sampling.max_tokens for each in (joined, apart, ids)} == {0}
-    assert {each.score_top for each in (joined, apart, ids)} == {2}
+    assert {each.wanted.top for each in (joined, apart, ids)} == {2}
 
 
 def test_text_after_ids_is_tokenized_alone(rig: Rig, ids_of: Ids, score_for: Make) -> None:
     [request] = rig.submit(score_for(["a", ids_of("t")], ["he"]))
     assert unpack_ids(request.token_ids).tolist() == [*ids_of("at"), *ids_of("he")]
-    assert request.score_start == 2
+    assert request.wanted.start == 2
 
 
 def test_where_the_first_token_is_scored_all_are_scored_whole_behind_the_start_of_a_text(
@@ -256,9 +258,9 @@ def test_where_the_first_token_is_scored_all_are_scored_whole_behind_the_start_o
     apart, joined = rig.submit(score_for("t", ["x", "he"]), 2)
     end = ids_of("<|end|>")
     assert unpack_ids(apart.token_ids).tolist() == [*end, *ids_of("tx")]
-    assert apart.score_start == 1
+    assert apart.wanted.start == 1
     assert unpack_ids(joined.token_ids).tolist() == [*end, *ids_of("the")]
-    assert joined.score_start == 1
+    assert joined.wanted.start == 1
     [alone] = rig.submit(score_for("t", ["x"]))
     assert unpack_ids(alone.token_ids).tolist() == ids_of("tx"), "nothing is put before what can do without"
 
@@ -399,10 +401,11 @@ def test_prompt_log_probabilities_start_where_wanted(
 ) -> None:
     submit = request_for("abc", prompt_logprobs=0, logprob_start=start)
     [request] = rig.submit(submit)
-    assert request.score_start == max(1, start)
+    assert request.wanted.start == max(1, start)
     scored = [value for value in values if value is not None]
+    answer = PromptLogprobs(max(1, start), scored, [TopLogprobs([], [])] * len(scored))
     before = rig.text(submit.request_id, ids_of("x"))
-    with_scores = rig.text(submit.request_id, ids_of("y"), scored=scored)
+    with_scores = rig.text(submit.request_id, ids_of("y"), prompt=answer)
     after = rig.text(submit.request_id, ids_of("z"), finish=Finish("length"))
     assert (before.prompt_logprobs, after.prompt_logprobs) == (None, None)
     assert with_scores.prompt_logprobs is not None
@@ -414,18 +417,31 @@ def test_prompt_log_probabilities_start_where_wanted(
 def test_a_prompt_of_one_token_has_one_entry_without_a_value(rig: Rig, ids_of: Ids, request_for: Make) -> None:
     submit = request_for("a", prompt_logprobs=2)
     [request] = rig.submit(submit)
-    assert request.score_start is None
+    assert request.wanted is None
     chunk = rig.text(submit.request_id, ids_of("x"), finish=Finish("length"))
     assert chunk.prompt_logprobs is not None
     assert [(each.token_id, each.logprob, each.top) for each in chunk.prompt_logprobs] == [(ids_of("a")[0], None, [])]
     assert rig.rejected(request_for("a", prompt_logprobs=0, logprob_start=1)).field == "logprob_start"
 
 
+@pytest.mark.parametrize(("start", "known"), [(-1, 2), (-9, 0), (0, 0), (1, 1)])
+def test_hidden_states_pass_through_from_where_they_are_wanted(
+    rig: Rig, ids_of: Ids, request_for: Make, start: int, known: int
+) -> None:
+    submit = replace(request_for("abc", max_tokens=0), wanted=Wanted("hidden", start))
+    [request] = rig.submit(submit)
+    assert request.wanted == Wanted("hidden", known)
+    answer = HiddenStates(known, 2, bytes(8 * (3 - known)))
+    chunk = rig.text(submit.request_id, [], finish=Finish("length"), prompt=answer)
+    assert (chunk.hidden, chunk.prompt_logprobs) == (answer, None)
+    assert rig.rejected(replace(request_for("a"), wanted=Wanted("hidden", 1))).field == "start"
+
+
 def test_a_score_carries_the_continuations_tokens(rig: Rig, ids_of: Ids, score_for: Make) -> None:
     submit = score_for("at", ["he"], logprobs=1)
     rig.submit(submit)
-    top = [TopLogprobs(ids_of("x"), [-0.1])]
-    chunk = rig.text(submit.request_id, [], finish=Finish("length"), scored=[-4.0], scored_top=top, cached_tokens=1)
+    answer = PromptLogprobs(1, [-4.0], [TopLogprobs(ids_of("x"), [-0.1])])
+    chunk = rig.text(submit.request_id, [], finish=Finish("length"), prompt=answer, cached_tokens=1)
     assert chunk.prompt_logprobs is not None
     [entry] = chunk.prompt_logprobs
     assert (entry.text, entry.logprob, entry.top[0].text) == ("the", -4.0, "x")

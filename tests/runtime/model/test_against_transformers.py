@@ -12,6 +12,7 @@ import torch
 
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.text.tokenizers.loading import load_tokenizer
+from sapwood.runtime.wanted import Wanted
 from sapwood.runtime.weights.gguf import GGUFFile
 
 LLAMA3 = {
@@ -63,7 +64,7 @@ Drive = Callable[..., Any]
 
 def scores(driver: Any, ids: list[int], chunk: int = 1 << 20) -> np.ndarray:
     """The executor's log-probabilities of ids[1:], computed in chunks."""
-    driver.open(0, ids, score_start=1)
+    driver.open(0, ids, wanted=Wanted("logprobs", 1))
     found: list[float] = []
     original = driver.executor.step
 

@@ -19,6 +19,7 @@ from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.model.shard import cut
 from sapwood.runtime.model.tensors import TensorSpec
 from sapwood.runtime.ranks import Ranks
+from sapwood.runtime.wanted import Wanted
 from tests.runtime.executors import executor_of
 
 TOLERANCE = 1e-4
@@ -102,7 +103,7 @@ def behaviour(driver: Any, entry: Any, prompts: list[list[int]], guesses: list[i
     greedy = driver.generate(prompts, 4, logprobs=3)
     logprobs = [[one.logprob for one in row] for row in driver.sampled]
     drawn = driver.generate(prompts, 4, **options)
-    driver.open(0, prompts[0], score_start=1, score_top=2)
+    driver.open(0, prompts[0], wanted=Wanted("logprobs", 1, 2))
     first = driver.prefill(0, prompts[0], chunk=7)
     output = driver.step([entry(0, [-1, *(guesses or greedy[0][1:4])], len(prompts[0]), speculated=3)])
     driver.close(0)

@@ -17,6 +17,7 @@ from sapwood.runtime.errors import ModelError, UnsupportedModel
 from sapwood.runtime.model.layers.feed_forward import GatedMLP
 from sapwood.runtime.model.layers.linear import Matrix
 from sapwood.runtime.model.loading import load_model
+from sapwood.runtime.wanted import Wanted
 from sapwood.runtime.weights.loading import open_checkpoint
 from sapwood.runtime.weights.quantized_checkpoint import PIECE_ELEMENTS, QuantizedCheckpoint
 from tests.runtime.executors import executor_of
@@ -27,7 +28,7 @@ Q = "model.layers.1.self_attn.q_proj"
 
 
 def scores(driver: Any, ids: list[int]) -> np.ndarray:
-    driver.open(0, ids, score_start=1)
+    driver.open(0, ids, wanted=Wanted("logprobs", 1))
     return np.array([value for run in driver.prefill(0, ids).scored for value in run.logprobs])
 
 
