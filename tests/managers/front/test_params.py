@@ -25,6 +25,7 @@ from sapwood.managers.front.params import (
 )
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.requests import Submit
+from sapwood.runtime.wanted import Wanted
 
 VOCAB = 1000
 USER = {"role": "user", "content": "hi"}
@@ -306,7 +307,7 @@ def test_defaults() -> None:
     assert plain.sampling.max_tokens == DEFAULT_MAX_TOKENS
     assert submit(messages=[USER]).sampling.max_tokens == -1
     assert submit(max_tokens=0).sampling.max_tokens == 0
-    assert (plain.n, plain.stop, plain.sampling.logprobs, plain.prompt_logprobs) == (1, [], None, None)
+    assert (plain.n, plain.stop, plain.sampling.logprobs, plain.wanted) == (1, [], None, None)
     assert submit().request_id != plain.request_id
     assert submit().sampling.seed != plain.sampling.seed
 
@@ -355,7 +356,7 @@ def test_a_score_request_generates_nothing() -> None:
     sent = score(continuations=["b", [1, 2]], logprobs=3)
     assert sent.score == ["b", [1, 2]]
     assert sent.sampling.max_tokens == 0
-    assert sent.prompt_logprobs == 3
+    assert sent.wanted == Wanted("logprobs", 0, 3)
 
 
 JSON = st.recursive(

@@ -132,7 +132,8 @@ class FakeFront:
         )
 
     def _scored(self, submit: Submit, i: int) -> TextChunk:
-        tokens = [logprob_of(10 + i, "one", submit.wanted.top if submit.wanted is not None else 0), logprob_of(20 + i, "two", 0)]
+        assert submit.wanted is not None
+        tokens = [logprob_of(10 + i, "one", submit.wanted.top), logprob_of(20 + i, "two", 0)]
         return TextChunk(submit.request_id, i, "", [], PROMPT_TOKENS, CACHED_TOKENS, 0, [], tokens, Finish("length"))
 
     def stream(self, submit: Submit) -> FakeStream:

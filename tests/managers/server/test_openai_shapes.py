@@ -12,6 +12,7 @@ from sapwood.managers.server.openai.bodies import CompletionBody
 from sapwood.managers.server.openai.text import TextAnswers
 from sapwood.managers.server.usage import PromptDetails, Usage
 from sapwood.managers.wire.answers import Finish, TextChunk, TokenLogprob
+from sapwood.runtime.wanted import Wanted
 
 USER = [{"role": "user", "content": "hi"}]
 TEXT = "Once upon a time, é🚲 the end."
@@ -165,7 +166,7 @@ async def test_echo_with_logprobs_covers_the_prompt_whose_first_token_has_none(c
     assert choice["logprobs"]["token_logprobs"] == [None, -0.5]
     assert choice["logprobs"]["top_logprobs"] == [None, {}]
     assert choice["logprobs"]["text_offset"] == [0, 3]
-    assert front.submits[0].prompt_logprobs == 0
+    assert front.submits[0].wanted == Wanted("logprobs", 0)
 
 
 @pytest.mark.parametrize("top", [None, 0, 3])

@@ -122,7 +122,10 @@ def sample_of(annotation: Any) -> Any:
             return arguments[0]
         return sample_of(arguments[0])
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return annotation(**{field.name: sample_of(field.type) for field in msgspec.structs.fields(annotation)})
+        fields = msgspec.structs.fields(annotation)
+        if hasattr(annotation, "__post_init__"):  # it checks itself: its defaults pass
+            fields = [field for field in fields if field.required]
+        return annotation(**{field.name: sample_of(field.type) for field in fields})
     return {str: "é", int: 2**62, float: 0.1, bool: True, bytes: b"\x00\xff", Any: {"a": [1, None]}}[annotation]
 
 
