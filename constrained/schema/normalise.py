@@ -19,15 +19,16 @@ from .normal import MAX_PROPERTIES, Normal
 
 MAX_SCHEMAS = 20_000
 
-_SILENT = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "readOnly", "writeOnly"}
-_SILENT |= {"deprecated", "$anchor", "$dynamicAnchor", "$defs"}
-_SILENT |= {"definitions", "id", "$vocabulary", "$recursiveAnchor"}
+SILENT = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "readOnly", "writeOnly"}
+SILENT |= {"deprecated", "$anchor", "$dynamicAnchor", "$defs"}
+SILENT |= {"definitions", "id", "$vocabulary", "$recursiveAnchor"}
+"""What says nothing about a value by itself."""
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 _SCHEMA = {"additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems"}
 _SCHEMA |= {"unevaluatedProperties"}
 _SCHEMAS = {"allOf", "anyOf", "oneOf", "prefixItems"}
 _SCHEMA_MAPS = {"properties", "dependentSchemas"}
-_CONSTRAINING = PLAIN.keys() | _NUMBERS | _SCHEMA | _SCHEMAS | _SCHEMA_MAPS  # beside those of _MORE
+_OTHERS = PLAIN.keys() | _NUMBERS | _SCHEMA | _SCHEMAS | _SCHEMA_MAPS  # beside those of _MORE
 _DYNAMIC = "there are several anchors that it may lead to, by the way on which a validator came here"
 _NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 
@@ -95,20 +96,20 @@ class _Normaliser:
 
     def _ignored_siblings(self, schema: dict[str, Json], place: SchemaPlace) -> None:
         for keyword in schema:
-            if keyword != "$ref" and (keyword in _CONSTRAINING or keyword in _MORE):
+            if keyword != "$ref" and keyword in KEYWORDS:
                 reason = f"draft {place.draft} ignores what stands beside $ref"
                 self._normal.notes.append(Unenforced(keyword, place.at(keyword), reason))
 
     def _keyword(
         self, keyword: str, value: Json, schema: dict[str, Json], out: dict[str, Json], place: SchemaPlace
     ) -> None:
-        if keyword in _SILENT:
+        if keyword in SILENT:
             return
         if keyword.startswith("content"):
             self._note(keyword, place.at(keyword), "what a string contains is not looked at: an annotation")
             return
         handler = _MORE.get(keyword)
-        if handler is None and keyword not in _CONSTRAINING:
+        if handler is None and keyword not in _OTHERS:
             self._unknown_keyword(keyword, place)
             return
         if handler is not None:
@@ -131,7 +132,7 @@ class _Normaliser:
         """An annotation, unless it looks as if something else was meant."""
         if keyword in self._unknown:
             return
-        meant = surely_meant(keyword, _CONSTRAINING | _MORE.keys())
+        meant = surely_meant(keyword, KEYWORDS)
         if meant is not None:
             self._drop(keyword, place.at(keyword), f"JSON Schema has no such keyword; did you mean {meant!r}?")
         else:
@@ -307,3 +308,5 @@ _MORE: dict[str, Handler] = {
     "patternProperties": _Normaliser._pattern_properties,
     "format": _Normaliser._format,
 }
+KEYWORDS = _OTHERS | _MORE.keys()
+"""All that constrain a value."""
