@@ -14,7 +14,7 @@ from .audit import audit_books
 from .errors import BooksError
 from .eviction import EvictionPolicy
 from .lease import Lease
-from .node import Node, Root
+from .node import Node
 from .slots import SlotPool
 from .tier import SlotCopy, Tier
 from .tree import RadixTree
@@ -287,7 +287,14 @@ class PrefixCache:
 
     def load(self, namespace: str, tokens: np.ndarray, limit: int) -> str | None:
         """See to it that `restore` finds what is `below`; the key to wait for, None where nothing has to be loaded."""
-        return self.tier.load(namespace, tokens, limit) if self.tier is not None else None
+        if self.tier is None or self.below(namespace, tokens, limit) <= self.peek(namespace, tokens, limit):
+            return None
+        return self.tier.load(namespace, tokens, limit)
+
+    def loaded(self, key: str, error: str) -> None:
+        """The worker has loaded what `load` named this key for, or cannot."""
+        if self.tier is not None:
+            self.tier.loaded(key, error)
 
     def restore(self, lease: Lease, tokens: np.ndarray, limit: int) -> int:
         """Bring back from the tier what it holds behind the lease's end, up to position `limit`: the lease grows by
@@ -320,17 +327,9 @@ class PrefixCache:
         assert self.tier is not None
         if not node.confirmed:
             return
-        path: list[Node] = []
-        step: Node | None = node
-        while step is not None:
-            path.append(step)
-            step = step.parent
-        root = path[-1]
-        assert isinstance(root, Root)
-        tokens = np.concatenate([step.tokens for step in reversed(path)])
-        start, places = self.tier.store(root.namespace, tokens)
+        namespace, tokens, slots = self.tree.path(node)
+        start, places = self.tier.store(namespace, tokens)
         if len(places):
-            slots = np.concatenate([step.slots for step in reversed(path)])
             self._copies.append(SlotCopy(slots[start : start + len(places)], places, out=True))
 
     # --- pieces -------------------------------------------------------------------------------------------------

@@ -104,6 +104,16 @@ class RadixTree:
         self.touch(node)
         return node
 
+    def path(self, node: Node) -> tuple[str, np.ndarray, np.ndarray]:
+        """The namespace of a node, and all tokens and slots from position 0 to its end; int32 [node.end] both."""
+        steps = [node]
+        while steps[-1].parent is not None:
+            steps.append(steps[-1].parent)
+        root = steps[-1]
+        assert isinstance(root, Root)
+        steps.reverse()
+        return root.namespace, np.concatenate([s.tokens for s in steps]), np.concatenate([s.slots for s in steps])
+
     def copy_slots(self, node: Node, above: Node, out: np.ndarray) -> None:
         """Write the slots of positions [above.end, node.end) to out[above.end : node.end]."""
         while node is not above:

@@ -46,21 +46,30 @@ class SharedSlots(Part, frozen=True):
     length: int
 
 
+class TierCopy(Part, frozen=True):
+    """The K and V of `slots` go out to `places` of the tier below the KV pool, or come in from there (packed both)."""
+
+    slots: bytes
+    places: bytes
+    out: bool
+
+
 class StepPlan(Message, frozen=True):
     """Scheduler to worker: everything that one step does, in this order.
 
-    1. `poison` (test mode): fill the K and V of these freed slots with NaN.
-    2. `closed`: forget these rows. 3. `opened`: set up these rows. 4. `slot_writes`: update rows' slot tables.
-    5. One forward pass over the batch of B entries. Entry b computes `lengths[b]` tokens of row `rows[b]` at
+    1. `copies`, one after the other: each may use again what an earlier one has left.
+    2. `poison` (test mode): fill the K and V of these freed slots with NaN.
+    3. `closed`: forget these rows. 4. `opened`: set up these rows. 5. `slot_writes`: update rows' slot tables.
+    6. One forward pass over the batch of B entries. Entry b computes `lengths[b]` tokens of row `rows[b]` at
        positions `starts[b] ...`; their ids and slots are the entry's run of `token_ids` and `slots` (each of length
        sum(lengths)). The slots are also written to the row's table, so entry b attends to the row's slots
        [0, starts[b] + lengths[b]), causally. A token id of -1 stands for the token which the row sampled in its last
        step. Within a layer all K/V of the step is stored before any attention is computed, so an entry may attend to
        slots that another entry of the same step fills.
-    6. Where `sample[b]` is 1, sample the next token from the entry's last position. The last `speculated[b]` tokens of
+    7. Where `sample[b]` is 1, sample the next token from the entry's last position. The last `speculated[b]` tokens of
        the entry are guesses: sample from the position before them instead, and go on to the next position for as
        long as what comes out is the guess that was computed there.
-    7. What the row's `wanted` says of those of the prompt's positions that the entry's hidden states are about.
+    8. What the row's `wanted` says of those of the prompt's positions that the entry's hidden states are about.
 
     All arrays are packed int32 (`sample`: one byte each; `speculated`: empty where nothing is guessed). Plans are
     executed strictly in order. `shared` names groups of entries, each in one at most, whose shared K/V a backend may
@@ -80,6 +89,7 @@ class StepPlan(Message, frozen=True):
     poison: bytes = b""
     shared: list[SharedSlots] = []
     speculated: bytes = b""
+    copies: list[TierCopy] = []
 
 
 # --- what it gave ---------------------------------------------------------------------------------------------------

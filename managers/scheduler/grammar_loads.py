@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 
 from ..wire.grammars import ForgetGrammar, GrammarReady, PrepareGrammar
+from .loads import Loads
 from .request import Request
 
 REMEMBERED = 128  # grammars that the worker holds at most, unless more are in use
@@ -17,11 +18,11 @@ class GrammarLoads:
     def __init__(self) -> None:
         self._users: Counter[str] = Counter()
         self._loaded: OrderedDict[str, None] = OrderedDict()  # last asked for at the end
-        self._waiting: dict[str, list[Request]] = {}
+        self._loads = Loads()
         self._orders: list[PrepareGrammar | ForgetGrammar] = []
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return len(self._loads)
 
     def is_ready(self, request: Request) -> bool:
         """Whether a new request can run now; else it waits here until `arrived` gives it back, or it is over."""
@@ -32,10 +33,8 @@ class GrammarLoads:
         if grammar.key in self._loaded:
             self._loaded.move_to_end(grammar.key)
             return True
-        if grammar.key not in self._waiting:
-            self._waiting[grammar.key] = []
+        if self._loads.wait(grammar.key, request):
             self._orders.append(PrepareGrammar(grammar))
-        self._waiting[grammar.key].append(request)
         return False
 
     def take_orders(self) -> list[PrepareGrammar | ForgetGrammar]:
@@ -48,7 +47,7 @@ class GrammarLoads:
         if not message.error:
             self._loaded[message.key] = None
             self._forget_unused()
-        return self._waiting.pop(message.key, [])
+        return self._loads.arrived(message.key)
 
     def leave(self, request: Request) -> bool:
         """A request is over; whether it waited here."""
@@ -57,11 +56,7 @@ class GrammarLoads:
         self._users[request.grammar.key] -= 1
         self._users += Counter()  # drops what nobody uses
         self._forget_unused()
-        waiting = self._waiting.get(request.grammar.key, [])
-        if request not in waiting:
-            return False
-        waiting.remove(request)
-        return True
+        return self._loads.remove(request)
 
     def _forget_unused(self) -> None:
         for key in [key for key in self._loaded if key not in self._users][: max(len(self._loaded) - REMEMBERED, 0)]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from ...radix.sharing import shared_runs
+from ...radix.tier import SlotCopy
 from ...runtime.records import pack_ids
-from ...runtime.step import OpenRow, SharedSlots, SlotWrite, StepPlan
+from ...runtime.step import OpenRow, SharedSlots, SlotWrite, StepPlan, TierCopy
 from .request import Request
 
 
 class Entry:
-    """One request's part in a step: `count` positions from `start` on, the last of which hold `guesses`."""
+    """One request's part in a step: `count` positions from `start` on, the last of which hold `guesses`.
 
-    __slots__ = ("count", "guesses", "request", "samples", "slots", "start")
+    void: the request starts again, so it does not matter if what this gives is not finite.
+    """
+
+    __slots__ = ("count", "guesses", "request", "samples", "slots", "start", "void")
 
     def __init__(self, request: Request, start: int) -> None:
         self.request = request
@@ -22,6 +26,7 @@ class Entry:
         self.slots: list[np.ndarray] = []
         self.guesses = _NO_TOKENS
         self.samples = False
+        self.void = False
 
     @property
     def end(self) -> int:
@@ -51,7 +56,9 @@ class PlanBuilder:
         """How many tokens the step computes so far."""
         return sum(entry.count for entry in self.entries.values())
 
-    def build(self, step: int, closed: list[int], poison: np.ndarray) -> tuple[StepPlan, list[Entry]]:
+    def build(
+        self, step: int, closed: list[int], poison: np.ndarray, copies: list[SlotCopy]
+    ) -> tuple[StepPlan, list[Entry]]:
         """The message, and its entries in batch order. Decides who samples: whoever reaches the end of its sequence."""
         entries = list(self.entries.values())
         opened: list[OpenRow] = []
@@ -74,6 +81,7 @@ class PlanBuilder:
                 token_ids.append(_FED_BACK)
             token_ids.append(entry.guesses)
             slots.extend(entry.slots)
+            request.steps_in_flight += 1
             entry.samples = request.wants_more and end == request.prompt_length + request.expected
             if entry.samples:
                 request.in_flight += 1
@@ -91,6 +99,7 @@ class PlanBuilder:
             poison=pack_ids(poison),
             shared=_shared(entries),
             speculated=_speculated(entries),
+            copies=[TierCopy(pack_ids(copy.slots), pack_ids(copy.places), copy.out) for copy in copies],
         )
         return plan, entries
 

@@ -13,6 +13,7 @@ from ..wire.grammars import GrammarReady
 from ..wire.inboxes import ToScheduler
 from ..wire.lifecycle import ConfigureScheduler, Shutdown
 from ..wire.logs import start_logging
+from ..wire.prefixes import PrefixLoaded
 from ..wire.questions import FlushCall, Flushed, Stats, StatsCall
 from ..wire.requests import Abort, StopMatched, TokenizedRequest
 from ..wire.sockets import Inbox, Outbox
@@ -86,6 +87,8 @@ class SchedulerProcess:
             planned = plan is not None
             if plan is not None:
                 self._to_worker.send(plan)
+            for order in self._scheduler.take_loads():
+                self._to_worker.send(order)
             self._plan_seconds += time.perf_counter() - started
             if self._audit:
                 self._scheduler.audit()
@@ -99,6 +102,8 @@ class SchedulerProcess:
                 chunks.extend(self._scheduler.submit(message))
             case GrammarReady():
                 chunks.extend(self._scheduler.grammar_ready(message))
+            case PrefixLoaded():
+                self._scheduler.prefix_loaded(message)
             case Abort():
                 self._scheduler.abort(message.request_id)
             case StopMatched():

@@ -19,11 +19,13 @@ SAMPLE_DELAY = 8
 class Request:
     """A tokenized request while it waits or runs.
 
-    `tokens` are the known ids, prompt first; `produced` counts the completion tokens among them, and `in_flight` the
-    steps under way that will add some: one token each, unless the request is `stepwise`; then at most one is under way,
-    and it may add several or (with a grammar) take some back. While it runs, `lease` holds its slots (`lease.length`
-    positions are computed or planned), `row` is its row in the worker, and `synced` counts the leading positions
-    whose slots the worker has been told (None: the worker does not know the row yet).
+    `tokens` are the known ids, prompt first; `produced` counts the completion tokens among them. `steps_in_flight`
+    counts the steps under way that have it, and `in_flight` those of them that will add some tokens: one token each,
+    unless the request is `stepwise`; then at most one is under way, and it may add several or (with a grammar) take
+    some back. While it runs, `lease` holds its slots (`lease.length` positions are computed or planned), `row` is its
+    row in the worker, and `synced` counts the leading positions whose slots the worker has been told (None: the worker
+    does not know the row yet). `adopted_until`: all positions from there on it computed itself. `retried`: it started
+    again because what it read or computed was not finite; it does so once.
     """
 
     def __init__(self, message: TokenizedRequest, serial: int) -> None:
@@ -45,6 +47,7 @@ class Request:
         self._tokens[: self.prompt_length] = prompt
         self.produced = 0
         self.in_flight = 0
+        self.steps_in_flight = 0
         self.held = 0  # of the completion's last tokens; the grammar may take them back
         self.grammar = message.grammar
         self.speculates = False
@@ -59,6 +62,8 @@ class Request:
         self.publish_until = 0
         self.finished = False
         self.retracted = False
+        self.adopted_until = 0
+        self.retried = False
         self.bypassed = 0
         self.cached_tokens = 0
         self.wanted = message.wanted  # until it was sent
@@ -84,12 +89,13 @@ class Request:
         self.held = 0
 
     def admit(self, lease: Lease, row: int) -> None:
-        """Take a row and a lease. What is known now is prefilled; of that, only what others could match (never the
+        """Take a row and a lease. What is known is prefilled; of that, only what others could match (never the
         last token, nor those of which something is wanted) enters the tree before the end, so a prefill never finds
-        itself a duplicate."""
+        itself a duplicate. One that starts again shares no prefill: what fails it then is its own."""
         self.lease, self.row, self.synced = lease, row, None
         self.prefill_until = self.known
-        self.publish_until = self.match_limit
+        self.publish_until = lease.length if self.retried else self.match_limit
+        self.adopted_until = 0
 
     def leave(self) -> None:
         """Give the row and the (closed) lease up."""

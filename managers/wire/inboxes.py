@@ -15,6 +15,7 @@ from .lifecycle import (
     Shutdown,
     StartFailed,
 )
+from .prefixes import LoadPrefix, PrefixLoaded
 from .questions import FlushCall, Flushed, RenderCall, Rendered, Stats, StatsCall
 from .requests import Abort, StopMatched, Submit, TokenizedRequest
 
@@ -28,13 +29,14 @@ ToScheduler = (
     | StopMatched
     | StepResult
     | GrammarReady
+    | PrefixLoaded
     | StatsCall
     | FlushCall
     | Shutdown
 )
 
 
-ToWorker = ConfigureWorker | StepPlan | PrepareGrammar | ForgetGrammar | Shutdown
+ToWorker = ConfigureWorker | StepPlan | PrepareGrammar | ForgetGrammar | LoadPrefix | Shutdown
 
 
 ToFront = Hello | Ready | StartFailed | TextChunk | Rejected | Rendered | Stats | Flushed

@@ -7,14 +7,16 @@ was batched, cached, evicted or retracted on the way.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sapwood.runtime.records import TopLogprobs, unpack_ids
-from sapwood.runtime.step import EntryResult, GrammarEdit, OpenRow, SampledLogprob, StepPlan, StepResult
+from sapwood.runtime.step import EntryResult, Failure, GrammarEdit, OpenRow, SampledLogprob, StepPlan, StepResult
 from sapwood.runtime.wanted import PromptLogprobs
 
 VOCABULARY = 50
 POISON = -1
+NOT_FINITE = -2
 
 
 def extended(print_: int, token: int) -> int:
@@ -133,6 +135,7 @@ class FakeWorker:
         self.computed = 0
         self.largest_step = 0
         self.shared_reads = 0  # slots that groups saved reading
+        self.spoils: Callable[[int, Row, int], bool] = lambda step, row, position: False  # whether that gives NaN
 
     def execute(self, plan: StepPlan) -> StepResult:
         self._update(plan)
@@ -152,6 +155,7 @@ class FakeWorker:
             guesses.append(token_ids[end - guessed : end])
             self._store(self.rows[row_index], start, token_ids[place:end], slots[place:end], guessed)
             place = end
+        self._spoil(plan.step, rows, starts, lengths)
         return self._read(plan, rows, [start + length for start, length in zip(starts, lengths)], starts, guesses)
 
     def _update(self, plan: StepPlan) -> None:
@@ -185,6 +189,20 @@ class FakeWorker:
                 print_ = extended(print_, token)
             self.pool[slot] = print_
 
+    def _spoil(self, step: int, rows: list[int], starts: list[int], lengths: list[int]) -> None:
+        """What is computed from something that is not finite is not finite either."""
+        spread = True
+        while spread:
+            spread = False
+            for row, start, length in zip((self.rows[index] for index in rows), starts, lengths):
+                bad = any(self.pool[row.slots[position]] == NOT_FINITE for position in range(start))
+                for position in range(start, start + length):
+                    slot = row.slots[position]
+                    bad = bad or self.pool[slot] == NOT_FINITE or self.spoils(step, row, position)
+                    if bad and self.pool[slot] != NOT_FINITE:
+                        self.pool[slot] = NOT_FINITE
+                        spread = True
+
     def _check_groups(self, plan: StepPlan, rows: list[int], starts: list[int]) -> None:
         members = [entry for run in plan.shared for entry in run.entries]
         assert len(set(members)) == len(members), "an entry is in two groups"
@@ -203,10 +221,17 @@ class FakeWorker:
             row = self.rows[row_index]
             for position in range(end - len(guess)):
                 right = row.print_at(position)
-                assert self.pool[row.slots[position]] == right, f"position {position} of row {row_index} is lost"
+                assert self.pool[row.slots[position]] in (right, NOT_FINITE), (
+                    f"position {position} of row {row_index} is lost"
+                )
         results = []
         for entry, (row_index, start, end) in enumerate(zip(rows, starts, ends)):
             row, scored = self.rows[row_index], None
+            if any(self.pool[row.slots[position]] == NOT_FINITE for position in range(end)):
+                asked = plan.sample[entry] or row.opened.wanted is not None
+                row.sequence += [0] * plan.sample[entry]
+                results.append(EntryResult(failure=Failure("not finite") if asked else None))
+                continue
             if row.opened.wanted is not None:
                 first, last = max(row.opened.wanted.start, start + 1), min(end + 1, len(row.prompt))
                 if first < last:

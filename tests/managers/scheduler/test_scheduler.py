@@ -14,7 +14,7 @@ from harness import Harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.managers.scheduler.queue import MAX_BYPASSED
+from sapwood.managers.scheduler.waiting_queue import MAX_BYPASSED
 from sapwood.managers.wire.answers import Finish
 from sapwood.runtime.step import EntryResult, Failure, StepResult
 
