@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
+from ..runtime.sampling.params import SamplingOptions
 from .errors import ProgramMisuse
 from .ir import Concat, Content, Gen, RoleBegin, RoleEnd, Select, SeparateReasoning, flatten
 from .program import Program
@@ -40,31 +41,21 @@ def gen(
     name: str | None = None,
     max_tokens: int | None = None,
     *,
-    min_tokens: int | None = None,
     stop: str | Sequence[str] | None = None,
     stop_token_ids: Sequence[int] | None = None,
-    temperature: float | None = None,
-    top_p: float | None = None,
-    top_k: int | None = None,
-    min_p: float | None = None,
-    frequency_penalty: float | None = None,
-    presence_penalty: float | None = None,
-    repetition_penalty: float | None = None,
-    ignore_eos: bool | None = None,
     n: int | None = None,
-    seed: int | None = None,
-    logprobs: int | None = None,
     dtype: type[int] | type[float] | type[bool] | type[str] | None = None,
     regex: str | None = None,
     json_schema: Any = None,
     ebnf: str | None = None,
     choices: Sequence[str] | None = None,
     choices_method: ChoicesMethod | None = None,
+    **sampling: Unpack[SamplingOptions],
 ) -> Gen | Select:
     """Let the model go on from here; what it says is the value of the variable `name`.
 
     Arguments that are not given are as the run says (`Program.run`), and otherwise the backend's own defaults. They
-    are explained at `managers.front.params.GenerateRequest`; these are not there:
+    are explained at `managers.front.request_fields.GenerateRequest`; these are not there:
 
     n: more than one sample makes the value a list; the state goes on with the first.
     name: a later gen or select of the same name takes the variable over; the text of both stays.
@@ -80,9 +71,12 @@ def gen(
     if isinstance(max_tokens, str):
         text = f"write s += {max_tokens!r} + gen({name!r}) for text before it"
         raise ProgramMisuse(f"gen takes a name and then max_tokens, a whole number, not {max_tokens!r}; {text}.")
-    given = {name_: value for name_, value in locals().items() if value is not None and name_ != "name"}
+    arguments = {**locals(), **sampling}
+    given = {each: value for each, value in arguments.items() if value is not None and each not in ("name", "sampling")}
     if choices is not None:
-        others = sorted(given.keys() - {"choices", "choices_method"} - _allowed_with_choices(temperature))
+        others = sorted(
+            given.keys() - {"choices", "choices_method"} - _allowed_with_choices(sampling.get("temperature"))
+        )
         if others:
             raise ProgramMisuse(f"choices make gen a select, which takes no {', '.join(others)}.")
         return select(name, choices, choices_method=choices_method or token_length_normalized)

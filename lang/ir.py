@@ -5,11 +5,14 @@ Nothing here runs anything; `state` gives these their meaning.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
+from ..managers.front.request_fields import CompletionFields
+from ..runtime.declaration import with_nulls
 from .errors import ProgramMisuse
 
 Role = Literal["system", "user", "assistant"]
@@ -63,39 +66,22 @@ class RoleEnd(Expr):
     role: Role
 
 
-@dataclass(frozen=True, kw_only=True)
-class GenOptions:
+_Declared = with_nulls("_Declared", CompletionFields, lambda field: field.language)
+
+
+class GenOptions(_Declared, frozen=True, kw_only=True):
     """How to generate; None is "as the run says", and where that says nothing either, as the backend does by default.
 
-    The names and meanings are those of `managers.front.params.GenerateRequest`.
+    The names and meanings are those of `managers.front.request_fields.GenerateRequest`; lists are tuples.
     """
-
-    max_tokens: int | None = None
-    min_tokens: int | None = None
-    stop: tuple[str, ...] | None = None
-    stop_token_ids: tuple[int, ...] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    ignore_eos: bool | None = None
-    n: int | None = None
-    seed: int | None = None
-    logprobs: int | None = None
-    regex: str | None = None
-    json_schema: Any = None
-    ebnf: str | None = None
 
     def given(self) -> dict[str, Any]:
         """The options that are not None."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
 
     def over(self, defaults: GenOptions) -> GenOptions:
         """These options, with `defaults` in place of what is None."""
-        return dataclasses.replace(defaults, **self.given())
+        return msgspec.structs.replace(defaults, **self.given())
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from ..constrained.near_names import probably_meant
+from ..runtime.declaration import declared
+from ..runtime.sampling.params import DEFAULT_MAX_TOKENS, SamplingParams
 from .defaults import chosen_backend
 from .errors import ProgramMisuse
 from .ir import GenOptions
@@ -31,10 +33,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Arguments = Mapping[str, Any] | Sequence[Any]
 
-DEFAULT_MAX_TOKENS = 128
-_ALIASES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens"}
+_ALIASES = {other: name for name, field in declared(SamplingParams).items() for other in field.elsewhere}
 _NOT_FOR_RUNS = frozenset({"regex", "json_schema", "ebnf"})  # each says what one `gen` is for
-RUN_OPTIONS = frozenset(each.name for each in fields(GenOptions)) - _NOT_FOR_RUNS
+RUN_OPTIONS = frozenset(GenOptions.__struct_fields__) - _NOT_FOR_RUNS
 """The arguments of `gen` that a run may give defaults for."""
 
 

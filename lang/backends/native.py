@@ -86,7 +86,7 @@ class NativeBackend(Backend):
 
     @abstractmethod
     async def _send(self, fields: dict[str, Any], emit: Emit | None) -> tuple[list[NativeSample], Usage]:
-        """One request of `managers.front.params.GenerateRequest`'s fields."""
+        """One request of `managers.front.request_fields.GenerateRequest`'s fields."""
 
     @abstractmethod
     async def _score(

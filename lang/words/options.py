@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...managers.front.request_fields import CompletionFields
+from ...runtime.declaration import plain_types
 from ..errors import ProgramMisuse
 from ..ir import GenOptions
 
-_WHOLE = ("max_tokens", "min_tokens", "top_k", "n", "seed", "logprobs")
-_NUMBERS = ("temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty")
+_NUMBERS: dict[Any, tuple[type | tuple[type, ...], str]] = {
+    int: (int, "a whole number"),
+    float: ((int, float), "a number"),
+}
 
 
 def gen_options(**options: Any) -> GenOptions:
@@ -19,11 +23,13 @@ def gen_options(**options: Any) -> GenOptions:
         options["stop"] = stop_texts(stop)
     if ids is not None:
         options["stop_token_ids"] = _tuple("stop_token_ids", ids, int, "a list of token ids")
-    for names, kinds, what in ((_WHOLE, int, "a whole number"), (_NUMBERS, (int, float), "a number")):
-        for name in names:
-            value = options.get(name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
-                raise ProgramMisuse(f"{name} must be {what}, not {value!r}.")
+    for name, kind in plain_types(CompletionFields).items():
+        value = options.get(name)
+        if kind not in _NUMBERS or value is None:
+            continue
+        kinds, what = _NUMBERS[kind]
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise ProgramMisuse(f"{name} must be {what}, not {value!r}.")
     return GenOptions(**options)
 
 

@@ -21,7 +21,9 @@ from ...constrained.spec import COMPILE_SECONDS, Compiled, ConstraintError, Kind
 from ...constrained.vocabulary import vocabulary_of
 from ...runtime.text.tokenizers.loading import load_tokenizer
 from ...runtime.weights import hub
-from ..front.constraints import OPTIONS, Constraints, requested_constraint
+from ..front.constraints import OPTIONS, requested_constraint
+from ..front.ranges import check_ranges
+from ..front.request_fields import CompletionFields
 from ..wire.errors import InvalidRequest
 
 REFUSED = 2
@@ -48,6 +50,7 @@ def grammar(arguments: argparse.Namespace) -> int:
     show = _as_json if arguments.json else _as_text
     fields = _fields(arguments)
     try:
+        check_ranges(fields, vocab_size=1)
         constraint = requested_constraint(fields)
         assert constraint is not None
     except InvalidRequest as error:
@@ -81,7 +84,7 @@ def grammar(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _fields(arguments: argparse.Namespace) -> Constraints:
+def _fields(arguments: argparse.Namespace) -> CompletionFields:
     """The constraint as a request would say it."""
     path = Path(arguments.file)
     body = _read(path)
@@ -91,7 +94,7 @@ def _fields(arguments: argparse.Namespace) -> Constraints:
         raise InvalidRequest(f"{path.name} could be anything: say --schema, --regex or --ebnf (known without: {known})")
     given: dict[str, Any] = {_KINDS[kind]: body.removesuffix("\n") if kind == "regex" else body}
     options = {name: getattr(arguments, name) for name in OPTIONS}
-    return Constraints(**given, **{name: value for name, value in options.items() if value is not None})
+    return CompletionFields(**given, **{name: value for name, value in options.items() if value is not None})
 
 
 def _kind_of(body: str) -> str | None:

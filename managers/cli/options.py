@@ -1,6 +1,7 @@
 """The command line's options and their help. It must stay cheap to import: neither torch nor aiohttp.
 
-The engine's derive from `managers.wire.options`; here they get their flags, and only there are ranges checked.
+Engine options derive from `managers.wire.options`, sampling ones from `managers.front.request_fields`; only there are
+ranges checked.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
+from ...runtime.declaration import Field, declared, plain_types
 from ...runtime.options import MEMORY, MODEL, SCHEDULING, Option
+from ..front.request_fields import CompletionFields
 from ..wire.errors import ConfigError
 from ..wire.options import OPTIONS, EngineConfig
 
@@ -68,26 +73,25 @@ class _Renamed(argparse.Action):
 def add_sampling_options(parser: argparse.ArgumentParser, max_tokens: str) -> None:
     """How tokens are chosen. max_tokens: what its default is, in words."""
     group = parser.add_argument_group("sampling")
-    group.add_argument(
-        "--max-tokens", type=int, metavar="N", help=f"most tokens of a completion (default: {max_tokens})"
-    )
-    group.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest token (default: 1.0)")
-    group.add_argument("--top-k", type=int, metavar="K", help="choose among the K likeliest tokens (default: off)")
-    group.add_argument(
-        "--top-p", type=float, metavar="P", help="choose among the likeliest with this total probability"
-    )
-    group.add_argument("--min-p", type=float, metavar="P", help="drop tokens less likely than P times the likeliest")
-    group.add_argument("--repetition-penalty", type=float, metavar="R", help="above 1: repeat less (default: off)")
-    group.add_argument("--seed", type=int, metavar="N", help="same seed, same text (default: a new one each time)")
-    group.add_argument(
-        "--stop", action="append", metavar="TEXT", help="end before this text; may be given several times"
-    )
+    defaults = {field.name: field.default for field in msgspec.structs.fields(CompletionFields)}
+    types = plain_types(CompletionFields)
+    for name, field in _sampling_fields().items():
+        unset = max_tokens if name == "max_tokens" else field.unset or defaults[name]
+        if name == "stop":
+            text = f"{field.help}; may be given several times"
+            group.add_argument(option_name(name), action="append", metavar=field.metavar, help=text)
+        else:
+            text = f"{field.help} (default: {unset})"
+            group.add_argument(option_name(name), type=types[name], metavar=field.metavar, help=text)
 
 
 def sampling_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """The sampling options that were given, by the names of `GenerateRequest`."""
-    names = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop")
-    return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    return {name: value for name in _sampling_fields() if (value := getattr(arguments, name)) is not None}
+
+
+def _sampling_fields() -> dict[str, Field]:
+    return {name: field for name, field in declared(CompletionFields).items() if field.metavar is not None}
 
 
 def config_of(arguments: argparse.Namespace) -> EngineConfig:

@@ -15,15 +15,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...constrained.near_names import probably_meant
+from ...runtime.declaration import declared
 from ..wire.errors import InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-_NAMES_ELSEWHERE = {
-    **{"guided_json": "json_schema", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "ebnf"},
-    **{"text": "prompt", "input_ids": "prompt", "max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},
-}
-"""What other servers call a field: its name here."""
 _PLACE = re.compile(r" - at `(.*)`$")
 _SEARCHED_BYTES = 2**20  # larger bodies that are no JSON are not searched for what to blame
 _SPARE_LEVELS = 300  # of nesting: a message holds the value some levels down, and others read it deep in their stacks
@@ -78,8 +74,8 @@ def _named(error: msgspec.ValidationError, struct: type[msgspec.Struct]) -> Inva
     if place:
         return InvalidRequest(f"Unknown field {field!r}.", field)
     allowed = sorted(struct.__struct_encode_fields__)
-    if _NAMES_ELSEWHERE.get(field) in allowed:
-        return InvalidRequest(f"Unknown field {field!r}; here it is {_NAMES_ELSEWHERE[field]!r}.", field)
+    if here := next((name for name, said in declared(struct).items() if field in said.elsewhere), None):
+        return InvalidRequest(f"Unknown field {field!r}; here it is {here!r}.", field)
     if field == "sampling_params":
         beside = next((name for name in ("prompt", "messages") if name in allowed), allowed[0])
         hint = f"what it holds stands in the request itself, beside {beside!r}: max_tokens, temperature, json_schema"

@@ -3,58 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
-from ...constrained.spec import MAX_CHOICES, MAX_STRING, MAX_WHITESPACE, Constraint, Kind
+from ...constrained.spec import MAX_CHOICES, Constraint, Kind
 from ..wire.constraint_body import check_size, json_text
 from ..wire.errors import InvalidRequest
 from .bodies import check_encodable
+from .request_fields import CompletionFields
 
 KINDS: tuple[Kind, ...] = ("json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag")
 _WITH_JSON = ("json_schema", "json_object", "structural_tag")
 _WITH_SCHEMA = ("json_schema", "structural_tag")
 OPTIONS = ("strict", "grammar_engine", "max_whitespace", "max_string", "extra_properties")
-_DEFAULTS = Constraint("json_object")
 
 
-class Constraints(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The fields of a request that constrain its completion; at most one of the first six may be given.
-
-    The options that are not given are as `constrained.spec.Constraint` has them.
-
-    json_schema: a JSON Schema (Draft 2020-12), as an object, as true or false, or as JSON text; the completion is a
-        JSON document that it accepts. json_object: true wants any JSON object.
-    regex: a pattern that the whole completion matches. ebnf: a grammar in GBNF style, whose start rule is `root`.
-    choice: a list of texts; the completion is one of them.
-    structural_tag: free text with constrained spans, see `constrained.grammar.structural_tag`.
-    strict: what no grammar enforces is refused. False relaxes it instead, and the answer says so (`relaxed`).
-    grammar_engine: "auto" picks one that enforces everything; "llguidance" or "xgrammar" is used, or it is refused.
-    max_whitespace: most whitespace characters between two tokens of JSON; 0, as without it, is compact JSON.
-    max_string: most characters of a JSON string that the schema does not bound; 0 is no bound. Without it:
-        `Constraint.max_string`.
-    extra_properties: where a schema names properties and says nothing of others, the completion has none but those that
-        are named. True lets it have others: small models then seldom find an end.
-    """
-
-    json_schema: dict[str, Any] | bool | str | None = None
-    json_object: bool = False
-    regex: str | None = None
-    ebnf: str | None = None
-    choice: list[str] | None = None
-    structural_tag: dict[str, Any] | None = None
-    strict: bool = _DEFAULTS.strict
-    grammar_engine: Literal["auto", "llguidance", "xgrammar"] = _DEFAULTS.engine
-    max_whitespace: int | None = None
-    max_string: int | None = None
-    extra_properties: bool = _DEFAULTS.extra_properties
+_NOTHING = CompletionFields()
 
 
-_NOTHING = Constraints()
-
-
-def requested_constraint(fields: Constraints) -> Constraint | None:
+def requested_constraint(fields: CompletionFields) -> Constraint | None:
     """The constraint that a request asks for, if any. Raises InvalidRequest naming the field."""
     given = given_kinds(fields)
     if len(given) > 1:
@@ -66,36 +32,33 @@ def requested_constraint(fields: Constraints) -> Constraint | None:
     return constraint
 
 
-def tool_options(fields: Constraints) -> Constraint:
+def tool_options(fields: CompletionFields) -> Constraint:
     """How the schemas of tools are to be enforced: a constraint that wants only its body. Raises InvalidRequest."""
     return Constraint(kind="structural_tag", **_options(fields, "structural_tag"))
 
 
-def given_kinds(fields: Constraints) -> list[Kind]:
+def given_kinds(fields: CompletionFields) -> list[Kind]:
     """Which of the exclusive fields are given."""
     unset = {"json_object": False}
     return [kind for kind in KINDS if getattr(fields, kind) is not unset.get(kind)]
 
 
-def refuse_options(fields: Constraints) -> None:
+def refuse_options(fields: CompletionFields) -> None:
     """Raise InvalidRequest where an option is given though nothing constrains the completion."""
     for name in OPTIONS:
         if getattr(fields, name) != getattr(_NOTHING, name):
             raise InvalidRequest(f"{name} needs a constraint ({', '.join(KINDS)}) or tools to call.", name)
 
 
-def _options(fields: Constraints, kind: Kind) -> dict[str, Any]:
+def _options(fields: CompletionFields, kind: Kind) -> dict[str, Any]:
     """The options of a constraint of this kind; one that it cannot have is refused by its name."""
     if not fields.strict and kind not in _WITH_SCHEMA:
         raise InvalidRequest(f"strict: false needs a schema; {kind} is always enforced whole.", "strict")
     if fields.extra_properties and kind not in _WITH_SCHEMA:
         raise InvalidRequest(f"extra_properties needs a schema; it has no meaning for {kind}.", "extra_properties")
-    for name, highest in (("max_whitespace", MAX_WHITESPACE), ("max_string", MAX_STRING)):
-        value = getattr(fields, name)
-        if value is not None and kind not in _WITH_JSON:
+    for name in ("max_whitespace", "max_string"):
+        if getattr(fields, name) is not None and kind not in _WITH_JSON:
             raise InvalidRequest(f"{name} is about JSON; it has no meaning for {kind}.", name)
-        if value is not None and not 0 <= value <= highest:
-            raise InvalidRequest(f"{name} must be between 0 and {highest}, not {value}.", name)
     return {
         "strict": fields.strict,
         "engine": fields.grammar_engine,
@@ -104,7 +67,7 @@ def _options(fields: Constraints, kind: Kind) -> dict[str, Any]:
     }
 
 
-def _body(fields: Constraints, kind: Kind) -> str:
+def _body(fields: CompletionFields, kind: Kind) -> str:
     """The constraint in the form that `Constraint.body` has for its kind."""
     value = getattr(fields, kind)
     check_encodable({kind: value})

@@ -20,8 +20,9 @@ from ..wire.requests import Submit
 from .bodies import struct_from
 from .config import config_from
 from .front_thread import FrontThread
-from .params import GenerateRequest, ScoreRequest, score_to_submit, to_submit
+from .params import score_to_submit, to_submit
 from .render import Rendering, RenderRequest, render_to_chat
+from .request_fields import GenerateRequest, ScoreRequest
 from .results import Generation, Score, collect
 from .startup import FrontInfo
 from .streams import RequestStream
@@ -38,7 +39,7 @@ class Engine:
             print(engine.generate("The capital of France is", max_tokens=8, temperature=0).text)
 
     Every method may be called from any thread; the async twins (`agenerate`, `astream`, `ascore`) from any event loop.
-    Keyword arguments of a request are the fields of `managers.front.params.GenerateRequest` (or `ScoreRequest`).
+    Keyword arguments of a request are the fields of `GenerateRequest` (or `ScoreRequest`) in `request_fields`.
 
     Errors: ConfigError and ModelError from the constructor; InvalidRequest, Overloaded, RequestFailed, RequestAborted
     from a request; EngineDead from everything, once the engine was shut down or one of its processes died.

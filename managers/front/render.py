@@ -13,7 +13,7 @@ from .chats import check_chat
 
 
 class RenderRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A conversation, to be turned into a prompt by the model's chat template; see `params.GenerateRequest`.
+    """A conversation, to be turned into a prompt by the model's chat template; see `request_fields.GenerateRequest`.
 
     `add_generation_prompt` None means: unless `continue_final_message`.
     """

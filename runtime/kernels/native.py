@@ -71,15 +71,7 @@ class Step(Structure):
     ]  # fmt: skip
 
 
-class Sampling(Structure):
-    """SwSampling: how one row's tokens are chosen."""
-
-    _fields_ = [
-        ("seed", c_uint64), ("temperature", c_double), ("top_p", c_double), ("min_p", c_double),
-        ("repetition", c_float), ("presence", c_float), ("frequency", c_float), ("top_k", c_int32),
-        ("counts", c_void_p), ("in_prompt", c_void_p), ("bias_ids", c_void_p), ("bias", c_void_p), ("biases", c_int64),
-        ("stop_ids", c_void_p), ("stops", c_int64),
-    ]  # fmt: skip
+_C_TYPES = {"uint64_t": c_uint64, "int64_t": c_int64, "double": c_double}
 
 
 class KernelsMissing(Exception):
@@ -123,15 +115,24 @@ class Library:
             "sw_attention": (c_int32, [c_void_p, POINTER(Model), c_int32, POINTER(Step), c_void_p, c_void_p]),
             "sw_forward": (c_int32, [c_void_p, POINTER(Model), POINTER(Step)]),
             "sw_logits": (c_int32, [c_void_p, POINTER(Model), c_void_p, c_int64, c_void_p]),
+            "sw_sampling_fields": (c_char_p, []),
             "sw_choose": (c_int32, [c_void_p, c_void_p, c_int64, c_int64, *[c_void_p] * 5]),
         }
         for name, (result, arguments) in declarations.items():
-            function = getattr(lib, name)
+            function = getattr(lib, name, None)
+            if function is None:
+                raise KernelsMissing(f"the kernel library is of another version: it lacks {name}; build it again")
             function.restype, function.argtypes = result, arguments
 
     def workspace(self, threads: int) -> Workspace:
         """Memory and threads to compute with; for one caller at a time."""
         return Workspace(self._lib, threads)
+
+    def sampling_struct(self) -> type[Structure]:
+        """SwSampling, as the library was built: how one row's tokens are chosen. Pointers are addresses."""
+        pairs = [field.rpartition(" ") for field in self._lib.sw_sampling_fields().decode().split(";") if field]
+        fields = [(name, _C_TYPES.get(kind, c_void_p)) for kind, _, name in pairs]
+        return type("SwSampling", (Structure,), {"_fields_": fields})
 
     def row_bytes(self, type_name: str, k: int) -> int:
         """Bytes of a stored row of k values. Raises ValueError where the type has no such rows."""
@@ -211,7 +212,7 @@ class Workspace:
     ) -> np.ndarray:
         """logits float32 [rows, vocab] -> tokens int64 [rows], -1 where there is none.
 
-        options: the address of a `Sampling` for each row, whose ids must be in the vocabulary. positions [rows].
+        options: the address of a `sampling_struct` for each row, whose ids must be in the vocabulary. positions [rows].
         holds_back: a byte for each row. bitmasks: 32-bit words [rows, ceil(vocab / 32)], or None.
         """
         rows, vocab = logits.shape

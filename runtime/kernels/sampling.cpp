@@ -9,6 +9,36 @@
 
 #include "workspace.h"
 
+// The numbers that sampling/params.py declares for the kernels, under their names there; then what the row's state has.
+#define SW_SAMPLING_FIELDS(FIELD)                                                                                     \
+  FIELD(uint64_t, seed)                                                                                               \
+  FIELD(double, temperature)                                                                                          \
+  FIELD(int64_t, top_k)                                                                                               \
+  FIELD(double, top_p)                                                                                                \
+  FIELD(double, min_p)                                                                                                \
+  FIELD(double, repetition_penalty)                                                                                   \
+  FIELD(double, presence_penalty)                                                                                     \
+  FIELD(double, frequency_penalty)                                                                                    \
+  FIELD(const float*, counts)      /* [vocab]: how often each token was generated; null: nothing is penalized */      \
+  FIELD(const uint8_t*, in_prompt) /* [vocab]: whether the prompt has the token */                                    \
+  FIELD(const int64_t*, bias_ids)  /* [biases], and what is added to these tokens' logits */                          \
+  FIELD(const float*, bias)                                                                                           \
+  FIELD(int64_t, biases)                                                                                              \
+  FIELD(const int64_t*, stop_ids) /* [stops] */                                                                       \
+  FIELD(int64_t, stops)
+
+struct SwSampling {
+#define FIELD(type, name) type name;
+  SW_SAMPLING_FIELDS(FIELD)
+#undef FIELD
+};
+
+SW_API const char* sw_sampling_fields() {
+#define FIELD(type, name) #type " " #name ";"
+  return SW_SAMPLING_FIELDS(FIELD);
+#undef FIELD
+}
+
 namespace {
 
 constexpr double kEndless = std::numeric_limits<double>::infinity();
@@ -186,11 +216,14 @@ int64_t sampled(const SwSampling& options, const float* logits, int64_t vocab, f
 // --- what changes the logits first -----------------------------------------------------------------------------------
 
 void penalize(const SwSampling& options, int64_t vocab, float* logits) {
+  const float repetition = static_cast<float>(options.repetition_penalty);
+  const float presence = static_cast<float>(options.presence_penalty);
+  const float frequency = static_cast<float>(options.frequency_penalty);
   for (int64_t i = 0; i < vocab; ++i) {
     const float count = options.counts[i];
     float x = logits[i];
-    if (options.in_prompt[i] || count > 0.0f) x = x > 0.0f ? x / options.repetition : x * options.repetition;
-    logits[i] = x - options.presence * (count > 0.0f ? 1.0f : 0.0f) - options.frequency * count;
+    if (options.in_prompt[i] || count > 0.0f) x = x > 0.0f ? x / repetition : x * repetition;
+    logits[i] = x - presence * (count > 0.0f ? 1.0f : 0.0f) - frequency * count;
   }
 }
 

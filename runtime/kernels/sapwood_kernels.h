@@ -83,21 +83,7 @@ struct SwStep {
   float* logits;                 // [outputs, vocab], or null where none are wanted
 };
 
-// What one row's choice depends on beside its logits and position (sampling_state.py).
-struct SwSampling {
-  uint64_t seed;
-  double temperature, top_p, min_p;
-  float repetition, presence, frequency;
-  int32_t top_k;
-  const float* counts;       // [vocab]: how often each token was generated; null: nothing is penalized
-  const uint8_t* in_prompt;  // [vocab]: whether the prompt has the token
-  const int64_t* bias_ids;   // [biases], and what is added to these tokens' logits
-  const float* bias;
-  int64_t biases;
-  const int64_t* stop_ids;  // [stops]
-  int64_t stops;
-};
-
+struct SwSampling;  // what one row's choice depends on beside its logits and position (sampling.cpp)
 struct SwWorkspace;
 
 // The instruction set in use: "avx512", "avx2", "neon" or "portable". SAPWOOD_KERNEL_ISA names another to use instead;
@@ -133,6 +119,8 @@ SW_API int32_t sw_logits(SwWorkspace* workspace, const SwModel* model, const flo
 // A token for each row of logits [rows, vocab], or -1 for a row whose logits are not finite or that has nothing left to
 // choose from. holds_back [rows]: whether the stop ids are excluded. bitmasks: null, or [rows, (vocab + 31) / 32] words
 // whose bit t % 32 says whether token t is allowed. The ids in `options` must be within the vocabulary.
+// sw_sampling_fields: the fields of SwSampling in their order, "TYPE NAME;" each.
+SW_API const char* sw_sampling_fields();
 SW_API int32_t sw_choose(SwWorkspace* workspace, const float* logits, int64_t rows, int64_t vocab,
                          const SwSampling* const* options, const int64_t* positions, const uint8_t* holds_back,
                          const uint32_t* bitmasks, int64_t* chosen);

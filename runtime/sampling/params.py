@@ -1,29 +1,170 @@
-"""How to choose tokens: the one declaration of what a request may say of it. Torch-free."""
+"""How to choose tokens: the one declaration of what a request may say of it.
+
+HTTP bodies, the command line's flags, the language's options, the checks at the door and the layout of what the kernels
+read are made of it. A new field is declared here, and acted on in the two samplers (`torch_choice.py`,
+`kernels/sampling.cpp`). It must import nothing heavy: neither torch nor numpy.
+"""
 
 from __future__ import annotations
 
-from ..records import Part
+from typing import Annotated, TypedDict
+
+import msgspec
+
+from ..declaration import Field
+
+DEFAULT_MAX_TOKENS = 128
+MAX_TOKENS = 2**31 - 1
+MAX_LOGPROBS = 100
 
 
-class Sampling(Part, frozen=True, omit_defaults=True):
-    """How to choose tokens. Ranges are checked in the front (`managers.front.params`); everyone downstream trusts them.
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As a request has it; `managers.front.params` checks the ranges and makes `Sampling` of it.
+
+    `max_tokens` 0 computes and caches the prompt only.
+    """
+
+    max_tokens: Annotated[
+        int | None,
+        Field(
+            "most tokens of a completion",
+            lowest=0,
+            highest=MAX_TOKENS,
+            unset=f"{DEFAULT_MAX_TOKENS} for a prompt, what the context leaves for messages",
+            elsewhere=("max_new_tokens", "max_completion_tokens"),
+            openai=False,  # each of its endpoints has its own
+            metavar="N",
+        ),
+    ] = None
+    min_tokens: Annotated[
+        int,
+        Field(
+            "before so many tokens, neither stop ids nor stop strings end the completion",
+            lowest=0,
+            highest=MAX_TOKENS,
+            elsewhere=("min_new_tokens",),
+        ),
+    ] = 0
+    temperature: Annotated[
+        float,
+        Field("0, or below 1e-5: always the likeliest token", lowest=0.0, highest=100.0, metavar="T", kernels=True),
+    ] = 1.0
+    top_k: Annotated[
+        int,
+        Field(
+            "choose among the K likeliest tokens; 0 and -1: among all",
+            lowest=-1,
+            highest=MAX_TOKENS,
+            unset="off",
+            metavar="K",
+            kernels=True,
+        ),
+    ] = 0
+    top_p: Annotated[
+        float,
+        Field(
+            "choose among the likeliest with this total probability",
+            lowest=0.0,
+            highest=1.0,
+            above=True,
+            unset="off",
+            metavar="P",
+            kernels=True,
+        ),
+    ] = 1.0
+    min_p: Annotated[
+        float,
+        Field(
+            "drop tokens less likely than P times the likeliest",
+            lowest=0.0,
+            highest=1.0,
+            unset="off",
+            metavar="P",
+            kernels=True,
+        ),
+    ] = 0.0
+    repetition_penalty: Annotated[
+        float,
+        Field(
+            "divides (multiplies) positive (negative) logits of tokens that are in prompt or completion; above 1: "
+            "repeat less",
+            lowest=0.01,  # logits divided by it must stay finite
+            highest=100.0,
+            unset="off",
+            metavar="R",
+            kernels=True,
+        ),
+    ] = 1.0
+    presence_penalty: Annotated[
+        float,
+        Field(
+            "subtracted from logits of tokens seen in the completion, once",
+            lowest=-2.0,
+            highest=2.0,
+            kernels=True,
+        ),
+    ] = 0.0
+    frequency_penalty: Annotated[
+        float,
+        Field(
+            "subtracted from logits of tokens seen in the completion, once for each time",
+            lowest=-2.0,
+            highest=2.0,
+            kernels=True,
+        ),
+    ] = 0.0
+    logit_bias: Annotated[
+        dict[int, float],
+        Field(
+            "what is added to the logits of these tokens", lowest=-100.0, highest=100.0, token_ids=True, language=False
+        ),
+    ] = {}
+    seed: Annotated[
+        int | None,
+        Field(
+            "same seed, same text",
+            lowest=-(2**63),
+            highest=2**64 - 1,
+            unset="a new one each time",
+            metavar="N",
+            kernels=True,
+        ),
+    ] = None
+    stop_token_ids: Annotated[list[int], Field("tokens at which the completion ends", token_ids=True)] = []
+    ignore_eos: Annotated[bool, Field("the model's own end-of-turn tokens do not end the completion")] = False
+    logprobs: Annotated[
+        int | None,
+        Field(
+            "k >= 0 wants each token's natural log-probability and those of the k likeliest tokens there",
+            lowest=0,
+            highest=MAX_LOGPROBS,
+            openai=False,  # each of its endpoints has its own
+        ),
+    ] = None
+
+
+class Sampling(SamplingParams, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=False):
+    """As it travels on, checked: everyone behind the front trusts it.
 
     `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 are off. `seed` is always set: the front draws one where
     the user gave none. A token is a function of (seed, its position in the sequence) and the logits only.
-    `logprobs` None: none wanted; k >= 0: the chosen token's and the k most likely tokens' at every position.
     """
 
-    max_tokens: int
-    seed: int
-    min_tokens: int = 0
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: dict[int, float] = {}
-    stop_token_ids: list[int] = []
-    ignore_eos: bool = False
-    logprobs: int | None = None
+    max_tokens: int  # pyright: ignore[reportGeneralTypeIssues]  # a request may leave them out, this must not
+    seed: int  # pyright: ignore[reportGeneralTypeIssues]
+
+
+class SamplingOptions(TypedDict, total=False):
+    """`gen`'s keyword arguments, for editors and type checkers; a test holds them to the declaration."""
+
+    min_tokens: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    ignore_eos: bool | None
+    seed: int | None
+    logprobs: int | None

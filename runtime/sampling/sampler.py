@@ -28,12 +28,11 @@ from ..kernels.sampling import NativeSampler
 from ..records import TopLogprobs
 from ..step import SampledLogprob
 from . import torch_choice as torch_sampling
-from .state import SamplingOptions, SamplingState
+from .state import SamplingState
 
 __all__ = [
     "NOT_FINITE",
     "Choice",
-    "SamplingOptions",
     "SamplingState",
     "sample",
     "token_logprobs",

@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 
+from .params import Sampling
+
 EVERY_BIT = np.int32(-1)  # a word of a bitmask that allows all of its 32 tokens
-
-
-class SamplingOptions(Protocol):
-    """How one row wants its tokens chosen; ranges were checked before. `logprobs`: None, or how many alternatives."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def min_tokens(self) -> int: ...
-    @property
-    def temperature(self) -> float: ...
-    @property
-    def top_k(self) -> int: ...
-    @property
-    def top_p(self) -> float: ...
-    @property
-    def min_p(self) -> float: ...
-    @property
-    def repetition_penalty(self) -> float: ...
-    @property
-    def presence_penalty(self) -> float: ...
-    @property
-    def frequency_penalty(self) -> float: ...
-    @property
-    def logit_bias(self) -> Mapping[int, float]: ...
-    @property
-    def logprobs(self) -> int | None: ...
 
 
 class SamplingState:
@@ -46,7 +20,7 @@ class SamplingState:
 
     def __init__(
         self,
-        options: SamplingOptions,
+        options: Sampling,
         stop_ids: Sequence[int],
         prompt_ids: np.ndarray,
         output_ids: np.ndarray,
@@ -93,7 +67,7 @@ class SamplingState:
             self.counts[token_id] -= 1
 
 
-def looks_back(options: SamplingOptions) -> bool:
+def looks_back(options: Sampling) -> bool:
     """Whether a choice, or what is said of it, needs the tokens before it on the host."""
     penalizes = options.repetition_penalty != 1 or options.presence_penalty or options.frequency_penalty
     return bool(penalizes) or options.min_tokens > 0 or options.logprobs is not None

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ..transfer import to_device
-from .state import EVERY_BIT, SamplingOptions, SamplingState, uniform
+from .params import Sampling
+from .state import EVERY_BIT, SamplingState, uniform
 
 FIRST_TOP = 512  # top-p looks at so many of the likeliest tokens before it sorts them all
 
@@ -84,7 +85,7 @@ def _column(values: Sequence[float], dtype: torch.dtype, like: Tensor) -> Tensor
 # --- steps 5 to 7 ---------------------------------------------------------------------------------------------------
 
 
-def _choose(logits: Tensor, options: Sequence[SamplingOptions], positions: np.ndarray) -> Tensor:
+def _choose(logits: Tensor, options: Sequence[Sampling], positions: np.ndarray) -> Tensor:
     """Token ids int64 [rows]: the largest logit where the temperature is 0, else drawn."""
     chosen = logits.argmax(-1)
     rows = [i for i, option in enumerate(options) if option.temperature > 0]
@@ -98,7 +99,7 @@ def _choose(logits: Tensor, options: Sequence[SamplingOptions], positions: np.nd
     return chosen
 
 
-def _weights(logits: Tensor, options: Sequence[SamplingOptions]) -> Tensor:
+def _weights(logits: Tensor, options: Sequence[Sampling]) -> Tensor:
     """Unnormalized probabilities after temperature, top-k, top-p and min-p: float64 [rows, vocab], likeliest 1."""
     wide = logits.double()
     temperature = _column([option.temperature for option in options], torch.float64, wide)

@@ -12,7 +12,8 @@ import pytest
 import tokenizers
 
 from sapwood.managers.front.bodies import struct_from
-from sapwood.managers.front.params import GenerateRequest, ScoreRequest, score_to_submit, to_submit
+from sapwood.managers.front.params import score_to_submit, to_submit
+from sapwood.managers.front.request_fields import GenerateRequest, ScoreRequest
 from sapwood.managers.front.supervisor import Supervisor
 from sapwood.managers.wire.requests import Submit
 

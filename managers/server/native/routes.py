@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
-
 import msgspec
 from aiohttp import web
 
 from ...front.bodies import decode_body
-from ...front.params import GenerateRequest, ScoreRequest, score_to_submit, to_submit
+from ...front.params import score_to_submit, to_submit
+from ...front.request_fields import GenerateRequest, ScoreRequest
 from ...front.results import Completion, Score
 from ...wire.answers import Alternative, Finish, TextChunk, TokenLogprob
 from ...wire.requests import Submit
@@ -21,15 +20,15 @@ from ..usage import EffortCounts, Usage, effort_counts
 from ..work import Work
 
 
-class GenerateBody(GenerateRequest, kw_only=True, forbid_unknown_fields=True):
-    """The body of /generate: see `managers.front.params.GenerateRequest` for the other fields."""
+class GenerateBody(GenerateRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of /generate: see `managers.front.request_fields.GenerateRequest` for the other fields."""
 
     model: str | None = None
     stream: bool = False
 
 
-class ScoreBody(ScoreRequest, kw_only=True, forbid_unknown_fields=True):
-    """The body of /score: see `managers.front.params.ScoreRequest` for the other fields."""
+class ScoreBody(ScoreRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of /score: see `managers.front.request_fields.ScoreRequest` for the other fields."""
 
     model: str | None = None
 
@@ -111,8 +110,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
     def understood(data: bytes) -> tuple[GenerateBody, Submit]:
         body = decode_body(data, GenerateBody)
         state.check_model(body.model)
-        body.request_id = f"gen-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
-        return body, to_submit(body, vocab_size=front.info.model.vocab_size)
+        return body, to_submit(body, vocab_size=front.info.model.vocab_size, id_prefix="gen-")
 
     body, submit = await understand(request, understood)
     async with Work(state, submit.request_id, [submit], "generate") as work:
@@ -136,8 +134,7 @@ async def score(request: web.Request) -> web.Response:
     def understood(data: bytes) -> Submit:
         body = decode_body(data, ScoreBody)
         state.check_model(body.model)
-        body.request_id = f"score-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
-        return score_to_submit(body, vocab_size=front.info.model.vocab_size)
+        return score_to_submit(body, vocab_size=front.info.model.vocab_size, id_prefix="score-")
 
     submit = await understand(request, understood)
     async with Work(state, submit.request_id, [submit], "score") as work:

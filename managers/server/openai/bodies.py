@@ -5,12 +5,14 @@ A field of OpenAI's that asks for something Sapwood does not do is refused by it
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from ...front.constraints import KINDS, OPTIONS
-from ...front.params import MAX_NAME, GenerateRequest
+from ....runtime.declaration import with_nulls
+from ...front.constraints import KINDS
+from ...front.params import MAX_NAME
+from ...front.request_fields import CompletionFields, GenerateRequest
 from ...wire.errors import InvalidRequest
 from .response_format import FIELD, constraint_fields
 
@@ -18,29 +20,7 @@ COMPLETION_MAX_TOKENS = 16  # OpenAI's own default for this endpoint
 MAX_PROMPTS = 1024
 MAX_TOP_LOGPROBS = 20
 
-# Fields that mean the same here, in OpenAI's bodies and in GenerateRequest.
-_SHARED = (
-    "temperature",
-    "top_p",
-    "n",
-    "seed",
-    "stop",
-    "presence_penalty",
-    "frequency_penalty",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "min_tokens",
-    "stop_token_ids",
-    "include_stop",
-    "ignore_eos",
-    "skip_special_tokens",
-    "allow_control_tokens",
-    "cache_salt",
-    "priority",
-    *KINDS,
-    *OPTIONS,
-)
+_Declared = with_nulls("_Declared", CompletionFields, lambda field: field.openai)
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,48 +29,17 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_usage: bool | None = None
 
 
-class SharedFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What both endpoints take. Null means what absent means. `user` is written to the log and has no other effect."""
+class SharedFields(_Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What both endpoints take: these fields, and all of a completion's that mean the same here, in OpenAI's bodies and
+    in GenerateRequest. Null means what absent means. `user` is written to the log and has no other effect."""
 
     model: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    n: int | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
     max_tokens: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
-
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    min_tokens: int | None = None
-    stop_token_ids: list[int] | None = None
-    include_stop: bool | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    allow_control_tokens: bool | None = None
-    cache_salt: str | None = None
-    priority: int | None = None
     request_id: str | None = None
-
     response_format: dict[str, Any] | None = None
-    json_schema: dict[str, Any] | bool | str | None = None
-    json_object: bool | None = None
-    regex: str | None = None
-    ebnf: str | None = None
-    choice: list[str] | None = None
-    structural_tag: dict[str, Any] | None = None
-    strict: bool | None = None
-    grammar_engine: Literal["auto", "llguidance", "xgrammar"] | None = None
-    max_whitespace: int | None = None
-    max_string: int | None = None
-    extra_properties: bool | None = None
 
     @property
     def constrained(self) -> bool:
@@ -118,8 +67,7 @@ class SharedFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """The fields that pass on as they are; null ones are left to their defaults."""
         if self.user is not None and len(self.user) > MAX_NAME:
             raise InvalidRequest(f"user may have {MAX_NAME} characters at most, not {len(self.user)}.", "user")
-        given = {name: getattr(self, name) for name in _SHARED}
-        given["logit_bias"] = self.logit_bias
+        given = {name: getattr(self, name) for name in _Declared.__struct_fields__}
         fields = {name: value for name, value in given.items() if value is not None}
         return {**fields, **self._formatted(fields)}
 
@@ -134,7 +82,7 @@ class SharedFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return formatted
 
 
-class CompletionBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
+class CompletionBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of /v1/completions."""
 
     prompt: str | list[str | int | list[int]]
@@ -161,7 +109,7 @@ class CompletionBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
         return {"prompt_logprobs": "logprobs", **super().names()}
 
 
-class ChatBody(SharedFields, kw_only=True, forbid_unknown_fields=True):
+class ChatBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of /v1/chat/completions. Fields after `chat_template_kwargs` are OpenAI's that are not supported yet."""
 
     messages: list[dict[str, Any]]

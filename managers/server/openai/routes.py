@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+import msgspec
 from aiohttp import web
 
 from ...front.bodies import decode_body
@@ -67,7 +68,7 @@ def _work(state: ServerState, body: SharedFields, endpoint: str, id_prefix: str)
 
     submits = []
     for i, request in enumerate(requests):
-        request.request_id = f"{request_id}-{i}" if many else request_id
+        request = msgspec.structs.replace(request, request_id=f"{request_id}-{i}" if many else request_id)
         try:
             submits.append(to_submit(request, vocab_size=state.front.info.model.vocab_size))
         except InvalidRequest as error:

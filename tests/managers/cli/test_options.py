@@ -11,10 +11,11 @@ from sapwood.__main__ import main
 from sapwood.managers.cli.options import config_of, sampling_of
 from sapwood.managers.cli.parser import parse
 from sapwood.managers.front.config import config_from
-from sapwood.managers.front.params import DEFAULT_MAX_TOKENS, GenerateRequest
+from sapwood.managers.front.request_fields import GenerateRequest
 from sapwood.managers.server.run import bind
 from sapwood.managers.wire.errors import ConfigError
 from sapwood.managers.wire.options import EngineConfig
+from sapwood.runtime.sampling.params import DEFAULT_MAX_TOKENS
 
 TEST_MODES = {"audit", "poison_freed"}
 SWITCHES = {"prefix_cache", "speculation", "jump_forward"}

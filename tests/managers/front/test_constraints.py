@@ -9,7 +9,8 @@ import pytest
 
 from sapwood.constrained.spec import MAX_CHOICES, MAX_CONSTRAINT_BYTES, Constraint
 from sapwood.managers.front.bodies import decode_body, struct_from
-from sapwood.managers.front.params import GenerateRequest, ScoreRequest, to_submit
+from sapwood.managers.front.params import to_submit
+from sapwood.managers.front.request_fields import GenerateRequest, ScoreRequest
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.requests import Submit
 

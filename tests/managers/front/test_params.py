@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 
 from sapwood.managers.front.bodies import decode_body, struct_from
 from sapwood.managers.front.params import (
-    DEFAULT_MAX_TOKENS,
     MAX_STOP_CHARACTERS,
-    GenerateRequest,
-    ScoreRequest,
     prompt_runs,
     score_to_submit,
     to_submit,
 )
+from sapwood.managers.front.request_fields import GenerateRequest, ScoreRequest
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.requests import Submit
+from sapwood.runtime.sampling.params import DEFAULT_MAX_TOKENS
 from sapwood.runtime.wanted import Wanted
 
 VOCAB = 1000
@@ -321,18 +320,6 @@ def test_values_are_carried_over() -> None:
     assert 0 <= sent.sampling.seed < 2**63
     assert (sent.request_id, sent.n) == ("me", 3)
     assert submit(top_k=10**9).sampling.top_k == VOCAB
-
-
-def test_a_key_and_a_salt_cannot_be_mistaken_for_one_another() -> None:
-    request = struct_from({"prompt": "a", "cache_salt": "b"}, GenerateRequest)
-    plain = struct_from({"prompt": "a"}, GenerateRequest)
-    spaces = {
-        to_submit(request, vocab_size=VOCAB).namespace,
-        to_submit(request, vocab_size=VOCAB, namespace_prefix="a").namespace,
-        to_submit(plain, vocab_size=VOCAB, namespace_prefix="ab").namespace,
-        to_submit(plain, vocab_size=VOCAB).namespace,
-    }
-    assert len(spaces) == 4
 
 
 @pytest.mark.parametrize(
