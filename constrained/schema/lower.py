@@ -14,7 +14,7 @@ from .lower_objects import ObjectLowering
 from .lowered import MERGING, Lowered, LoweringEffort
 from .normal import TYPES, Normal, parts
 from .scalars import lower_number, lower_string
-from .sharing import share_leaves
+from .shared_leaves import share_leaves
 from .validation import Validation
 
 _CLOSED = "-closed"  # ends the names of definitions whose objects have the properties only that are named

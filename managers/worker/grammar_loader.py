@@ -18,7 +18,7 @@ from ..wire.grammars import GrammarReady
 from ..wire.sockets import Outbox
 
 if TYPE_CHECKING:
-    from ...constrained.matching.loading import ConstraintLoader, LoadedConstraint
+    from ...constrained.matching.constraint_loader import ConstraintLoader, LoadedConstraint
 
 
 class FailedStart:
@@ -88,7 +88,7 @@ class GrammarLoader:
 
     def _shared(self) -> ConstraintLoader:
         if self._loader is None:
-            from ...constrained.matching.loading import ConstraintLoader
+            from ...constrained.matching.constraint_loader import ConstraintLoader
             from ...constrained.vocabulary import vocabulary_of
             from ...runtime.text.tokenizers.loading import load_tokenizer
 

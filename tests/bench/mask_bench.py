@@ -23,7 +23,7 @@ import numpy as np
 
 from sapwood.constrained.compiler import compile_constraint
 from sapwood.constrained.matching.completion import ConstrainedCompletion
-from sapwood.constrained.matching.loading import ConstraintLoader, LoadedConstraint
+from sapwood.constrained.matching.constraint_loader import ConstraintLoader, LoadedConstraint
 from sapwood.constrained.spec import Constraint, ConstraintError
 from sapwood.constrained.vocabulary import Vocabulary, vocabulary_of
 from sapwood.runtime.text.tokenizers.loading import load_tokenizer

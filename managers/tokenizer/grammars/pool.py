@@ -19,7 +19,7 @@ from .queue import Asked, GrammarQueue
 
 log = logger("grammar")
 
-COMMAND = (sys.executable, "-P", "-m", f"{__name__.rpartition('.')[0]}.compiler")
+COMMAND = (sys.executable, "-P", "-m", f"{__name__.rpartition('.')[0]}.compiler_process")
 IMPORT_SECONDS = 10.0  # more for the first constraint of a process that needs xgrammar, whose import takes seconds
 START_SECONDS = 60.0
 MAX_COMPILERS = 3

@@ -21,8 +21,8 @@ from sapwood.constrained.compiler import compile_constraint
 from sapwood.constrained.engines.registry import load
 from sapwood.constrained.matching.backtracking import MAX_TRIES
 from sapwood.constrained.matching.completion import ConstrainedCompletion
+from sapwood.constrained.matching.constraint_loader import ConstraintLoader
 from sapwood.constrained.matching.interface import Edit
-from sapwood.constrained.matching.loading import ConstraintLoader
 from sapwood.constrained.spec import Compiled, Constraint
 from sapwood.constrained.vocabulary import Vocabulary
 from tests.constrained.conftest import Compilers, llguidance_regex, llguidance_schema

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sapwood.constrained.matching.constraint_loader import ConstraintLoader
 from sapwood.constrained.matching.interface import Edit
-from sapwood.constrained.matching.loading import ConstraintLoader
 from sapwood.constrained.vocabulary import Vocabulary
 from tests.constrained.conftest import ENDLESS, Compilers, llguidance_regex, llguidance_schema
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sapwood.constrained.matching.completion import ConstrainedCompletion
-from sapwood.constrained.matching.loading import ConstraintLoader, LoadedConstraint
+from sapwood.constrained.matching.constraint_loader import ConstraintLoader, LoadedConstraint
 from sapwood.constrained.spec import Compiled
 from sapwood.managers.wire.child import run_child
 from sapwood.managers.worker.process import serve
@@ -56,7 +56,7 @@ class FaultyLoader(ConstraintLoader):
 
 
 if __name__ == "__main__":
-    import sapwood.constrained.matching.loading as loading
+    import sapwood.constrained.matching.constraint_loader as loading
 
     loading.ConstraintLoader = FaultyLoader  # type: ignore[misc]
     run_child(sys.argv[1] if len(sys.argv) > 1 else "worker", serve)

@@ -195,7 +195,7 @@ def test_a_killed_compiler_is_replaced_and_ends_with_the_engine(smollm2_path: Pa
 def compilers() -> list[psutil.Process]:
     """The grammar compilers of this process's engines."""
     below = psutil.Process().children(recursive=True)
-    return [each for each in below if any("grammars.compiler" in part for part in each.cmdline())]
+    return [each for each in below if any("grammars.compiler_process" in part for part in each.cmdline())]
 
 
 @pytest.mark.parametrize("tool_format", ["hermes", "llama3"])
