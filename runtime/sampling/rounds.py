@@ -81,7 +81,10 @@ class SamplingRounds:
         if self.matcher is None:
             self.gained.append(token_id)
         else:
-            self._follow(self.matcher, token_id)
+            try:
+                self._follow(self.matcher, token_id)
+            except BaseException as error:
+                self.failure = matcher_failed(error)
         if logprob is not None and len(self.gained) > len(self.logprobs):
             self.logprobs.append(logprob)
         known = len(self.gained)
@@ -91,11 +94,7 @@ class SamplingRounds:
     def _follow(self, matcher: RowMatcher, token_id: int) -> None:
         """Does to the row what its matcher makes of the token, which the sampler has recorded already."""
         self.state.remove(token_id)
-        try:
-            edit = matcher.advance(token_id)
-        except BaseException as error:
-            self.failure = matcher_failed(error)
-            return
+        edit = matcher.advance(token_id)
         self.held, self.complete = edit.held, edit.complete
         self.failure = Failure("grammar", edit.failure) if edit.failure else None
         for _ in range(edit.rewind):

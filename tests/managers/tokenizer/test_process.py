@@ -238,19 +238,18 @@ def test_sample_seeds_fit_63_bits_and_do_not_collide() -> None:
 def test_continuations_are_tokenized_with_the_prompt(rig: Rig, ids_of: Ids, score_for: Make) -> None:
     joined, apart, ids = rig.submit(score_for("at", ["he", "x", [7, 8]], logprobs=2), 3)
     assert unpack_ids(joined.token_ids).tolist() == ids_of("athe")
-    assert joined.wanted.start == 1, "the t of 'at' became part of 'the'"
+    assert joined.wanted == Wanted("logprobs", 1, 2), "the t of 'at' became part of 'the'"
     assert unpack_ids(apart.token_ids).tolist() == ids_of("atx")
-    assert apart.wanted.start == 2
+    assert apart.wanted == Wanted("logprobs", 2, 2)
     assert unpack_ids(ids.token_ids).tolist() == [*ids_of("at"), 7, 8]
-    assert ids.wanted.start == 2
+    assert ids.wanted == Wanted("logprobs", 2, 2)
     assert {each.sampling.max_tokens for each in (joined, apart, ids)} == {0}
-    assert {each.wanted.top for each in (joined, apart, ids)} == {2}
 
 
 def test_text_after_ids_is_tokenized_alone(rig: Rig, ids_of: Ids, score_for: Make) -> None:
     [request] = rig.submit(score_for(["a", ids_of("t")], ["he"]))
     assert unpack_ids(request.token_ids).tolist() == [*ids_of("at"), *ids_of("he")]
-    assert request.wanted.start == 2
+    assert request.wanted == Wanted("logprobs", 2)
 
 
 def test_where_the_first_token_is_scored_all_are_scored_whole_behind_the_start_of_a_text(
@@ -259,9 +258,9 @@ def test_where_the_first_token_is_scored_all_are_scored_whole_behind_the_start_o
     apart, joined = rig.submit(score_for("t", ["x", "he"]), 2)
     end = ids_of("<|end|>")
     assert unpack_ids(apart.token_ids).tolist() == [*end, *ids_of("tx")]
-    assert apart.wanted.start == 1
+    assert apart.wanted == Wanted("logprobs", 1)
     assert unpack_ids(joined.token_ids).tolist() == [*end, *ids_of("the")]
-    assert joined.wanted.start == 1
+    assert joined.wanted == Wanted("logprobs", 1)
     [alone] = rig.submit(score_for("t", ["x"]))
     assert unpack_ids(alone.token_ids).tolist() == ids_of("tx"), "nothing is put before what can do without"
 
@@ -402,7 +401,7 @@ def test_prompt_log_probabilities_start_where_wanted(
 ) -> None:
     submit = request_for("abc", prompt_logprobs=0, logprob_start=start)
     [request] = rig.submit(submit)
-    assert request.wanted.start == max(1, start)
+    assert request.wanted == Wanted("logprobs", max(1, start))
     scored = [value for value in values if value is not None]
     answer = PromptLogprobs(max(1, start), scored, [TopLogprobs([], [])] * len(scored))
     before = rig.text(submit.request_id, ids_of("x"))

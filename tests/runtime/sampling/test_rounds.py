@@ -193,6 +193,16 @@ def test_a_matcher_that_raises_half_way_through_guesses_keeps_what_was_sampled_b
     driver.close(0)
 
 
+def test_an_edit_that_cannot_be_done_fails_its_row(driver: Any, entry: Any, prompts: list[list[int]]) -> None:
+    driver.open(0, prompts[2], matcher=Script([lambda _: Edit([], rewind=3)]), frequency_penalty=1.0)
+    driver.open(1, prompts[1])
+    [bad, good] = driver.step([entry(0, prompts[2], 0), entry(1, prompts[1], 0)]).result.entries
+    assert bad.failure == Failure("matcher", "IndexError: pop from empty list")
+    assert (good.failure, len(good.token_ids)) == (None, 1)
+    driver.close(0)
+    driver.close(1)
+
+
 def test_what_means_the_process_is_not_caught(driver: Any, entry: Any, prompts: list[list[int]]) -> None:
     driver.open(0, prompts[2], matcher=Broken(KeyboardInterrupt(), 0, filling=False))
     with pytest.raises(KeyboardInterrupt):
