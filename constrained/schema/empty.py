@@ -15,6 +15,7 @@ from typing import Any
 
 from ..spec import Unenforced
 from .document import refuse
+from .finite_names import possible_names
 from .normal import TYPES, Normal, parts
 from .validation import Validation, matcher
 
@@ -23,6 +24,7 @@ Schema = dict[str, Json]
 
 MAX_VIEWS = 200  # schemas about one value that are looked at together
 MAX_VALUES = 200  # of an enum that are tried
+MAX_COUNTED = 1000  # names of properties that are listed
 _ALL = frozenset(TYPES)  # "number" beside "integer" stands for fractions
 _NONE: frozenset[str] = frozenset()
 _NUMBERS = frozenset({"integer", "number"})
@@ -103,6 +105,7 @@ class _Emptiness:
         self._sizes(views, found)
         self._items(views, found)
         self._properties(views, found)
+        self._names(views, found)
         return found
 
     def _views(self, part: Schema) -> list[Schema] | None:
@@ -207,6 +210,28 @@ class _Emptiness:
                 why = {id(False): " but forbidden", id(None): ", and its schemas have no type in common"}
                 reason = f"property {json.dumps(name)[:100]} is needed{why.get(id(empty), '')}"
                 found.take(frozenset({"object"}), "required", pointer, reason, empty)
+
+    def _names(self, views: list[Schema], found: _Found) -> None:
+        """Whether as many different names are possible as are needed."""
+        low, high = self._bound(views, "minProperties", "", 1), self._bound(views, "maxProperties", "", -1)
+        needed = list(dict.fromkeys(name for view in views for name in view.get("required", ())))
+        objects = frozenset({"object"})
+        if high and len(needed) > high[0]:
+            found.take(objects, "maxProperties", high[3], f"{high[0]} is less than the {len(needed)} that are required")
+        if not low or low[0] > MAX_COUNTED:
+            return
+        for view in views:
+            names = possible_names(view, low[0])
+            if names is None:
+                continue
+            left = [name for name in names if self._may_be_there(views, name)]
+            if len(left) < low[0]:
+                listed = ", ".join(json.dumps(name, ensure_ascii=False) for name in left[:10]) or "none"
+                reason = f"{low[0]} different names are needed; those that are possible: {listed}"
+                found.take(objects, "minProperties", low[3], reason)
+
+    def _may_be_there(self, views: list[Schema], name: str) -> bool:
+        return bool(_ALL.intersection(*(self._of(part) for view in views for part in _below(view, name))))
 
 
 def _below(view: Schema, name: str) -> list[Json]:

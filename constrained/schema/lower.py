@@ -146,7 +146,7 @@ class _Lowering:
                 case "required" if "object" in kinds:
                     out["required"] = value
         if "object" in kinds:
-            self._objects.lower(view, node, out, only="type" in view and not view.keys() & MERGING)
+            extra += self._objects.lower(view, node, out, only="type" in view and not view.keys() & MERGING)
         if "array" in kinds:
             self._arrays(view, node, out, only="type" in view and not view.keys() & MERGING)
         if "string" in kinds:

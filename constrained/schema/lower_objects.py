@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..grammar.patterns import to_engine, to_wide
+from .declare_names import choices_of_names
 from .document import Json
 from .lowered import MERGING, Lowered, LoweringEffort
 from .names import evaluated_names, named_properties, names_pattern
@@ -44,7 +45,8 @@ class ObjectLowering:
         self._bound = bound
         self.needs_any = False
 
-    def lower(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json], *, only: bool) -> None:
+    def lower(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json], *, only: bool) -> list[Json]:
+        """Into `out`; what it returns is to stand beside the rest."""
         patterns = self._pattern_properties(view, node, out)
         if "additionalProperties" in view:
             rest = self._definite(node, view["additionalProperties"])
@@ -54,7 +56,18 @@ class ObjectLowering:
                 self._out.leave(node, "additionalProperties")
         elif only and self._anything is not True and "patternProperties" not in view:
             out["additionalProperties"] = dict(self._anything)
-        closed = view.get("additionalProperties") is False and "patternProperties" not in view
+        extra = self._counts(view, node, out)
+        if "propertyNames" in view:
+            self._property_names(view, node, out)
+        return extra
+
+    def _counts(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json]) -> list[Json]:
+        """The engine counts properties only where each that is declared is required; the others are chosen from."""
+        closed = view.get("additionalProperties") is False and not view.keys() & {"patternProperties", "propertyNames"}
+        choices = choices_of_names(view) if closed and self._effort.logic else None
+        if choices is not None:
+            only = [each[0] for each in choices if len(each) == 1]
+            return only + [{"anyOf": each} for each in choices if len(each) > 1]
         if "maxProperties" in view:
             if self._effort.counts:
                 out["maxProperties"] = view["maxProperties"]
@@ -65,8 +78,7 @@ class ObjectLowering:
                 out["minProperties"] = view["minProperties"]
             if not (self._effort.counts and closed):
                 self._out.leave(node, "minProperties")  # the engine counts a name that comes twice as two
-        if "propertyNames" in view:
-            self._property_names(view, node, out)
+        return []
 
     def _property_names(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json]) -> None:
         """Names that a pattern describes are pattern properties; whatever else is said of names is left to checks."""

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from ..grammar.patterns import PatternError, to_engine
+from .declare_names import choices_of_names
 from .lower import MAX_ITEMS, finite_values
 from .lowered import Lowered
 from .names import named_properties
@@ -124,9 +125,12 @@ class _XGrammarLowering:
             return
         properties = read.get("properties", {})
         possible = False not in properties.values()
+        if possible and read.get("additionalProperties") is False:
+            for only in (each[0] for each in choices_of_names(node) or () if len(each) == 1):
+                read["required"] = [*read.get("required", []), *only.get("required", [])]
         named = self._named(node) if possible else []
         if set(read.get("required", [])) - {*properties, *named} or not possible:
-            self._drop(read, node, "required", "properties")
+            self._drop(read, node, "required", "properties", "additionalProperties")
         elif properties or named:
             lowered = {name: self._definite(node, part) for name, part in properties.items()}
             read["properties"] = {**lowered, **{name: {} for name in named if name not in lowered}}

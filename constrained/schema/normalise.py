@@ -13,6 +13,7 @@ from ..grammar.formats import FORMAT_CHECKS, FORMATS, is_known
 from ..grammar.patterns import PatternError, check_pattern
 from ..near_names import surely_meant
 from ..spec import ConstraintError, Unenforced
+from .declare_names import declare_names
 from .document import Document, Elsewhere, Json, ReferenceTarget, SchemaPlace, base_inside, kind_of, refuse
 from .keyword_values import PLAIN, read_names, read_number
 from .normal import MAX_PROPERTIES, Normal
@@ -40,7 +41,9 @@ def normalise(root: Json, strict: bool = True) -> Normal:
     """
     if not isinstance(root, dict | bool):
         raise ConstraintError(f"a JSON schema is an object or a boolean, not {kind_of(root)}")
-    return _Normaliser(Document(root), strict).run()
+    normal = _Normaliser(Document(root), strict).run()
+    declare_names(normal)
+    return normal
 
 
 class _Normaliser:

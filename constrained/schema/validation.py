@@ -89,8 +89,11 @@ def matcher_of_wide(pattern: str) -> Callable[[str], bool]:
 
 
 @lru_cache(maxsize=2000)
-def _automaton(pattern: str) -> Callable[[str], bool]:
-    """The same by a grammar engine, in linear time. pattern: in the engine's dialect."""
+def string_matcher(pattern: str) -> Any:
+    """llguidance's matcher, over single bytes, of the JSON strings in which a pattern of its dialect is found.
+
+    It is at the start, and to be copied. Raises PatternError.
+    """
     import llguidance
 
     schema = json.dumps({"type": "string", "pattern": pattern})
@@ -98,6 +101,12 @@ def _automaton(pattern: str) -> Callable[[str], bool]:
     start = llguidance.LLMatcher(byte_tokenizer(), grammar, log_level=0)
     if start.is_error():
         raise PatternError(start.get_error().partition("\n")[0])
+    return start
+
+
+def _automaton(pattern: str) -> Callable[[str], bool]:
+    """The same by a grammar engine, in linear time. pattern: in the engine's dialect."""
+    start = string_matcher(pattern)
 
     def matches(text: str) -> bool:
         fresh = start.deep_copy()
