@@ -27,7 +27,7 @@ class BuildWithKernels(build_py):
         spec.loader.exec_module(build)
         target = FOLDER if self.editable_mode else Path(self.build_lib, "sapwood", FOLDER)
         try:
-            build.build(FOLDER, target / build.LIBRARY)
+            build.build(target / build.LIBRARY)
         except build.BuildError as error:
             self.warn(f"the CPU kernels were not built, torch will compute instead: {error}")
 

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 LIBRARY = "libsapwood_kernels.so"
+FOLDER = Path(__file__).parent / "src"
 FLAGS = [
     "-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno",
     "-ffp-contract=off",  # a fused multiply-add only where the source says so: the bits depend on it
@@ -24,20 +25,20 @@ X86 = ("x86_64", "AMD64")
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 X86_FLAGS = {
-    "isa_avx2.cpp": AVX2,
-    "isa_avx512.cpp": [*AVX512, "-Wno-uninitialized", "-Wno-maybe-uninitialized"],  # GCC 12 warns of its own header
+    "isa/avx2.cpp": AVX2,
+    "isa/avx512.cpp": [*AVX512, "-Wno-uninitialized", "-Wno-maybe-uninitialized"],  # GCC 12 warns of its own header
 }
 SOURCES = {
-    "isa_avx512.cpp": [],
-    "isa_avx2.cpp": [],
-    "isa_neon.cpp": [],
-    "isa_portable.cpp": ["-O2"],  # no one waits for these kernels, but everyone for their compilation
-    "forward.cpp": [],
-    "sampling.cpp": [],
-    "pack.cpp": [],
-    "attention_work.cpp": [],
-    "attention_plan.cpp": [],
-    "dispatch.cpp": [],
+    "isa/avx512.cpp": [],
+    "isa/avx2.cpp": [],
+    "isa/neon.cpp": [],
+    "isa/portable.cpp": ["-O2"],  # no one waits for these kernels, but everyone for their compilation
+    "forward/forward.cpp": [],
+    "sampling/choose.cpp": [],
+    "linear/pack.cpp": [],
+    "attention/work.cpp": [],
+    "attention/plan.cpp": [],
+    "isa/dispatch.cpp": [],
 }
 
 
@@ -55,16 +56,16 @@ def find_compiler() -> str:
     raise BuildError(f"there is no C++ compiler ({named or 'c++, g++ or clang++'})")
 
 
-def build(source: Path, target: Path) -> Path:
-    """Compiles the sources in `source` to the library `target`, which is replaced as a whole. Raises BuildError."""
+def build(target: Path) -> Path:
+    """Compiles the sources to the library `target`, which is replaced as a whole. Raises BuildError."""
     compiler = find_compiler()
     x86_flags = X86_FLAGS if platform.machine() in X86 else {}
     with tempfile.TemporaryDirectory() as scratch:
-        objects = [Path(scratch, name).with_suffix(".o") for name in SOURCES]
+        objects = [Path(scratch, name.replace("/", "_")).with_suffix(".o") for name in SOURCES]
 
         def compile_one(name: str, output: Path) -> None:
             flags = [*FLAGS, *SOURCES[name], *x86_flags.get(name, [])]
-            _run([compiler, *flags, "-c", str(source / name), "-o", str(output)])
+            _run([compiler, *flags, f"-I{FOLDER}", "-c", str(FOLDER / name), "-o", str(output)])
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(compile_one, SOURCES, objects))
@@ -77,9 +78,9 @@ def build(source: Path, target: Path) -> Path:
     return target
 
 
-def is_current(source: Path, target: Path) -> bool:
-    """Whether the library `target` is there and no older than any of the sources in `source`."""
-    files = [path for path in source.iterdir() if path.suffix in (".cpp", ".h", ".inc") or path.name == "build.py"]
+def is_current(target: Path) -> bool:
+    """Whether the library `target` is there and no older than its sources and this file."""
+    files = [path for path in FOLDER.rglob("*") if path.is_file()] + [Path(__file__)]
     return target.exists() and target.stat().st_mtime >= max(path.stat().st_mtime for path in files)
 
 
@@ -93,5 +94,4 @@ def _run(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    folder = Path(__file__).parent
-    print(build(folder, folder / LIBRARY))
+    print(build(Path(__file__).with_name(LIBRARY)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
@@ -105,6 +105,7 @@ class Library:
         lib = self._lib
         declarations = {
             "sw_isa": (c_char_p, []),
+            "sw_isa_for": (c_char_p, [c_char_p]),
             "sw_set_runtime": (None, [c_void_p, c_void_p]),
             "sw_workspace_new": (c_void_p, [c_int32]),
             "sw_workspace_free": (None, [c_void_p]),
@@ -123,6 +124,10 @@ class Library:
             if function is None:
                 raise KernelsMissing(f"the kernel library is of another version: it lacks {name}; build it again")
             function.restype, function.argtypes = result, arguments
+
+    def isa_for(self, features: Iterable[str]) -> str:
+        """The best instruction set here for a machine with such features, by Linux's names ("avx2", "f16c", …)."""
+        return self._lib.sw_isa_for(" ".join(features).encode()).decode()
 
     def workspace(self, threads: int) -> Workspace:
         """Memory and threads to compute with; for one caller at a time."""

@@ -49,9 +49,9 @@ def environment(name: str, value: str) -> Iterator[None]:
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
     """The library once for each instruction set that this machine runs, from a copy of its file each."""
     path = native.library_path()
-    if not build.is_current(path.parent, path):
+    if not build.is_current(path):
         try:
-            build.build(path.parent, path)
+            build.build(path)
         except build.BuildError as error:
             pytest.skip(f"the kernels cannot be built here: {error}")
     folder = tmp_path_factory.mktemp("kernels")

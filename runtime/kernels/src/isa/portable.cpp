@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernel_table.h"
-#include "simd_portable.h"
-#include "table.inc"
+#include "isa/kernel_table.h"
+#include "simd/portable.h"
+#include "isa/table.inc"
 
 const Kernels* portable_kernels() { return &kTable; }

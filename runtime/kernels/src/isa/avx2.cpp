@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernel_table.h"
+#include "isa/kernel_table.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#include "half.h"
-#include "simd_avx2.h"
-#include "table.inc"
+#include "simd/half.h"
+#include "simd/avx2.h"
+#include "isa/table.inc"
 const Kernels* avx2_kernels() { return &kTable; }
 #else
 const Kernels* avx2_kernels() { return nullptr; }

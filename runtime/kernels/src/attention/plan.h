@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernel_table.h"
+#include "isa/kernel_table.h"
 #include "sapwood_kernels.h"
 
 // Tokens of a group over one segment of the blocks that all its entries share.

@@ -6,8 +6,8 @@
 // together, and by whom, changes none of this.
 #pragma once
 
-#include "kernel_table.h"
-#include "rowwise.h"
+#include "isa/kernel_table.h"
+#include "linear/rowwise.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-// Sixteen float lanes with AVX-512 F, BW, DQ and VL. simd_portable.h says in plain C++ what each function does.
+// Sixteen float lanes with AVX-512 F, BW, DQ and VL. portable.h says in plain C++ what each function does.
 #pragma once
 
 #include <immintrin.h>
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "simd_x86.h"
+#include "simd/x86.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Carries out the items of an attention plan in one layer.
 #pragma once
 
-#include "workspace.h"
+#include "forward/workspace.h"
 
 // The queries and results of a layer: rows of q have q_stride floats from a token to the next, those of out its own.
 struct AttentionCall {

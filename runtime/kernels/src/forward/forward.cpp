@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "attention_work.h"
+#include "attention/work.h"
 
 namespace {
 

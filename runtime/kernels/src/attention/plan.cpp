@@ -1,4 +1,4 @@
-#include "attention_plan.h"
+#include "attention/plan.h"
 
 #include <algorithm>
 #include <cstring>

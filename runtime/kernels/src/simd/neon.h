@@ -1,4 +1,4 @@
-// Four float lanes with NEON (arm64). simd_portable.h says in plain C++ what each function does.
+// Four float lanes with NEON (arm64). portable.h says in plain C++ what each function does.
 #pragma once
 
 #include <arm_neon.h>

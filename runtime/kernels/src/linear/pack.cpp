@@ -2,8 +2,8 @@
 // blocks in ggml's ggml-common.h and ggml-quants.c.
 #include <cstring>
 
-#include "layout.h"
-#include "workspace.h"
+#include "linear/layout.h"
+#include "forward/workspace.h"
 
 namespace {
 

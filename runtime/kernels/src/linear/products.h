@@ -2,7 +2,7 @@
 // number of rows or the tile, so its bits depend on its row and column only.
 #pragma once
 
-#include "codes.h"
+#include "linear/codes.h"
 
 namespace {
 

@@ -1,8 +1,8 @@
-// The passes over a whole vocabulary that choosing a token takes. sampling.cpp puts them together.
+// The passes over a whole vocabulary that choosing a token takes. choose.cpp puts them together.
 #pragma once
 
-#include "kernel_table.h"
-#include "linear.h"
+#include "isa/kernel_table.h"
+#include "linear/products.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 // lowest first.
 #pragma once
 
-#include "layout.h"
+#include "linear/layout.h"
 
 namespace {
 

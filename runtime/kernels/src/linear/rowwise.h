@@ -1,7 +1,7 @@
 // What is computed row by row or element by element: norms, rotation, activation, and what becomes of a product.
 #pragma once
 
-#include "linear.h"
+#include "linear/products.h"
 
 namespace {
 

@@ -6,9 +6,9 @@
 #include <new>
 #include <vector>
 
-#include "attention_plan.h"
-#include "kernel_table.h"
-#include "team.h"
+#include "attention/plan.h"
+#include "isa/kernel_table.h"
+#include "forward/team.h"
 
 // Uninitialized floats, aligned to a cache line.
 class Floats {

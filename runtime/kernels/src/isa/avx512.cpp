@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernel_table.h"
+#include "isa/kernel_table.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
-#include "half.h"
-#include "simd_avx512.h"
-#include "table.inc"
+#include "simd/half.h"
+#include "simd/avx512.h"
+#include "isa/table.inc"
 const Kernels* avx512_kernels() { return &kTable; }
 #else
 const Kernels* avx512_kernels() { return nullptr; }

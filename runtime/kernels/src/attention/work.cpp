@@ -1,4 +1,4 @@
-#include "attention_work.h"
+#include "attention/work.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-// Chooses each row's token from its logits, as sampler.py defines it. A choice depends on its row alone, so rows are
+// Chooses each row's token from its logits, as runtime/sampling/sampler.py defines it. A choice depends on its row alone, so rows are
 // dealt out to the threads.
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "workspace.h"
+#include "forward/workspace.h"
 
 // The numbers that sampling/params.py declares for the kernels, under their names there; then what the row's state has.
 #define SW_SAMPLING_FIELDS(FIELD)                                                                                     \

@@ -2,12 +2,12 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernel_table.h"
+#include "isa/kernel_table.h"
 
 #if defined(__aarch64__)
-#include "half.h"
-#include "simd_neon.h"
-#include "table.inc"
+#include "simd/half.h"
+#include "simd/neon.h"
+#include "isa/table.inc"
 const Kernels* neon_kernels() { return &kTable; }
 #else
 const Kernels* neon_kernels() { return nullptr; }

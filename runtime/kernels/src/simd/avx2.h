@@ -1,4 +1,4 @@
-// Eight float lanes with AVX2, FMA and F16C. simd_portable.h says in plain C++ what each function does.
+// Eight float lanes with AVX2, FMA and F16C. portable.h says in plain C++ what each function does.
 #pragma once
 
 #include <immintrin.h>
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "simd_x86.h"
+#include "simd/x86.h"
 
 namespace {
 

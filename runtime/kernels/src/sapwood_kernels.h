@@ -90,6 +90,9 @@ struct SwWorkspace;
 // null if that is unknown or not available here.
 SW_API const char* sw_isa();
 
+// The best instruction set here for a machine with such features, "avx2 fma ...", as Linux names them.
+SW_API const char* sw_isa_for(const char* features);
+
 // Threads are the caller's OpenMP runtime's: its GOMP_parallel and omp_get_num_threads. Without them one thread works.
 SW_API void sw_set_runtime(void* gomp_parallel, void* omp_get_num_threads);
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "half.h"
+#include "simd/half.h"
 
 namespace {
 
