@@ -1,6 +1,6 @@
 """A tier whose places are in memory, so that nothing has to be loaded first: a prefix cache of places.
 
-It knows no data; `runtime.tier_store` keeps that, and each knows nothing of the other.
+It knows no data: that lies in the worker, in a KV pool of as many places.
 """
 
 from __future__ import annotations

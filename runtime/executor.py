@@ -24,7 +24,7 @@ from .sampling.rounds import RowMatcher, SamplingRounds, bitmasks, sample_rounds
 from .sampling.sampler import NOT_FINITE
 from .sampling.state import SamplingState, looks_back
 from .sampling.torch_choice import choose
-from .step import EntryResult, Failure, OpenRow, StepPlan, StepResult
+from .step import EntryResult, Failure, OpenRow, StepPlan, StepResult, TierCopy
 from .transfer import Fetched
 from .wanted import PromptAnswer, Wanted
 
@@ -73,15 +73,18 @@ class Executor:
         note: str = "",
         ahead: bool = False,
         ranks: Ranks = ALONE,
+        tier_places: int = 0,
     ) -> None:
         """max_running: rows; max_context: tokens that a row's sequence may have at most.
 
         sampler: chooses tokens; torch does where there is none. note: why a better backend is not used, for the log.
         ahead: launch steps without waiting for the device, where `starts_ahead` allows it.
         ranks: who computes the model; each executes the same steps, and the first alone has matchers and answers.
+        tier_places: of the tier in memory that plans may copy slots to and from; of each rank's part here.
         """
         self.runner = runner
         self.pool = runner.pool
+        self._tier = runner.pool.sibling(tier_places) if tier_places else None
         self.note = note
         self.ahead = ahead
         self.ranks = ranks
@@ -175,6 +178,8 @@ class Executor:
     # --- the rows ---------------------------------------------------------------------------------------------------
 
     def _update_rows(self, plan: StepPlan, matchers: Mapping[int, RowMatcher]) -> None:
+        for copy in plan.copies:
+            self._copy(copy)
         if plan.poison:
             self.pool.poison(torch.tensor(unpack_ids(plan.poison), dtype=torch.int64))
         for row in plan.closed:
@@ -184,6 +189,15 @@ class Executor:
         for write in plan.slot_writes:
             slots = unpack_ids(write.slots)
             self._slot_table[write.row, write.start : write.start + len(slots)] = slots
+
+    def _copy(self, copy: TierCopy) -> None:
+        if self._tier is None:
+            raise ValueError("a plan copies slots to or from a tier, but there is none")
+        slots, places = (torch.tensor(unpack_ids(each), dtype=torch.int64) for each in (copy.slots, copy.places))
+        if copy.out:
+            self.pool.copy(slots, self._tier, places)
+        else:
+            self._tier.copy(places, self.pool, slots)
 
     def _opened(self, opening: OpenRow, matcher: RowMatcher | None) -> _Row:
         prompt_ids, output_ids = unpack_ids(opening.prompt_ids), unpack_ids(opening.output_ids)

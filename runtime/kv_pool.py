@@ -78,6 +78,7 @@ class KVPool:
     """
 
     def __init__(self, config: ModelConfig, slots: int, dtype: torch.dtype, device: torch.device = CPU) -> None:
+        self._config = config
         self.slots = slots
         self.padding_slot = slots
         self.dtype = dtype
@@ -97,6 +98,16 @@ class KVPool:
         """Writes k and v [tokens, kv_heads, head_dim] to slots, integer [tokens], no slot twice."""
         _bits(self._keys[layer]).index_copy_(0, slots, _bits(k.to(self.dtype)))
         _bits(self._values[layer]).index_copy_(0, slots, _bits(v.to(self.dtype)))
+
+    def sibling(self, slots: int, device: torch.device = CPU) -> KVPool:
+        """Another pool of tokens alike, of a size and in a memory of its own."""
+        return KVPool(self._config, slots, self.dtype, device)
+
+    def copy(self, slots: Tensor, to: KVPool, places: Tensor) -> None:
+        """Copies K and V of slots, integer [tokens], to as many places of a sibling, no place twice, bit for bit."""
+        for mine, its in zip((*self._keys, *self._values), (*to._keys, *to._values), strict=True):
+            found = _bits(mine).index_select(0, slots.to(self.device))
+            _bits(its).index_copy_(0, places.to(to.device), found.to(to.device))
 
     def poison(self, slots: Tensor) -> None:
         """Fills slots with NaN in every layer, so that a later use of freed memory shows."""

@@ -18,6 +18,7 @@ from ..wire.grammars import ForgetGrammar, PrepareGrammar
 from ..wire.inboxes import ToWorker
 from ..wire.lifecycle import ConfigureWorker, ModelInfo, Shutdown
 from ..wire.logs import start_logging
+from ..wire.prefixes import LoadPrefix, PrefixLoaded
 from ..wire.sockets import Inbox, Outbox
 from .grammar_loader import GrammarLoader
 from .steps import Steps
@@ -96,6 +97,8 @@ def _serve(child: Child, followers: Followers) -> None:
             grammars.prepare(message.grammar)
         elif isinstance(message, ForgetGrammar):
             grammars.forget(message.key)
+        elif isinstance(message, LoadPrefix):
+            scheduler.send(PrefixLoaded(message.key))  # the only tier there is lies in memory
         elif steps.is_waiting:
             steps.settle(only_if_over=True)
         else:

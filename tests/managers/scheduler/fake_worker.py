@@ -130,6 +130,8 @@ class Row:
 class FakeWorker:
     def __init__(self, total_slots: int) -> None:
         self.pool: list[int | None] = [None] * total_slots
+        self.places: dict[int, int | None] = {}  # of the tier
+        self.copied_in = 0
         self.rows: dict[int, Row] = {}
         self.grammars: set[str] = set()  # those it holds, by key
         self.computed = 0
@@ -159,6 +161,14 @@ class FakeWorker:
         return self._read(plan, rows, [start + length for start, length in zip(starts, lengths)], starts, guesses)
 
     def _update(self, plan: StepPlan) -> None:
+        for copy in plan.copies:
+            for slot, place in zip(unpack_ids(copy.slots).tolist(), unpack_ids(copy.places).tolist(), strict=True):
+                if copy.out:
+                    assert self.pool[slot] not in (None, POISON, NOT_FINITE), "nothing worth keeping is copied out"
+                    self.places[place] = self.pool[slot]
+                else:
+                    self.pool[slot] = self.places[place]
+                    self.copied_in += 1
         for slot in unpack_ids(plan.poison).tolist():
             self.pool[slot] = POISON
         for row_index in plan.closed:

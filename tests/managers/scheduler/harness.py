@@ -13,6 +13,7 @@ from sapwood.managers.wire.answers import Effort, Finish, TokenChunk
 from sapwood.managers.wire.grammars import ForgetGrammar, GrammarReady
 from sapwood.managers.wire.requests import TokenizedRequest
 from sapwood.radix.prefix_cache import PrefixCache
+from sapwood.radix.tier import Tier
 from sapwood.runtime.records import pack_ids
 from sapwood.runtime.sampling.params import Sampling
 from sapwood.runtime.step import StepPlan
@@ -42,8 +43,9 @@ class Harness:
         schedule: str = "lpm",
         prefix_cache: bool = True,
         speculation: bool = True,
+        tier: Tier | None = None,
     ) -> None:
-        self.cache = PrefixCache(slots, enabled=prefix_cache, poison=True)
+        self.cache = PrefixCache(slots, enabled=prefix_cache, poison=True, tier=tier)
         self.scheduler = Scheduler(
             self.cache,
             max_context=max_context,
