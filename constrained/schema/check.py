@@ -17,9 +17,9 @@ from ..spec import Constraint, ConstraintError, Unenforced
 from .check_places import checks_text
 from .document import parse_json, refuse
 from .empty import refuse_empty
-from .lower import lower
-from .lower_xgrammar import lower_for_xgrammar
-from .lowered import EFFORTS, Lowered
+from .lowering.for_xgrammar import lower_for_xgrammar
+from .lowering.lower import lower
+from .lowering.lowered import EFFORTS, Lowered
 from .normal import Normal, parts
 from .normalise import normalise
 from .validation import Validation

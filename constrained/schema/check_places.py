@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from .lowered import Lowered
+from .lowering.lowered import Lowered
 from .normal import Normal
 from .validation import Validation, matcher
 

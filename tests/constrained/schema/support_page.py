@@ -19,9 +19,9 @@ from sapwood.constrained.matching.backtracking import MAX_TRIES
 from sapwood.constrained.schema.check import check_schema
 from sapwood.constrained.schema.document import MAX_DEPTH
 from sapwood.constrained.schema.keyword_values import MAX_VALUES
+from sapwood.constrained.schema.lowering.scalars import FRACTION_DIGITS
 from sapwood.constrained.schema.normal import MAX_PROPERTIES
 from sapwood.constrained.schema.normalise import MAX_SCHEMAS
-from sapwood.constrained.schema.scalars import FRACTION_DIGITS
 from sapwood.constrained.spec import Constraint, ConstraintError
 from tests.constrained.deciding import OCTETS, compact, constraint_of
 from tests.constrained.schema.support_rows import EXAMPLES, FEATURES, FORMATS, ODD, Example, Json

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from ..grammar.formats import FORMAT_CHECKS, FORMAT_LENGTHS, FORMATS
-from ..grammar.patterns import PatternError, to_engine, to_wide
+from ...grammar.formats import FORMAT_CHECKS, FORMAT_LENGTHS, FORMATS
+from ...grammar.patterns import PatternError, to_engine, to_wide
 
 Json = Any
 

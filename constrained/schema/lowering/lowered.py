@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .document import Json
+from ..document import Json
 
 MERGING = {"allOf", "anyOf", "oneOf", "$ref", "not", "if", "dependentRequired", "dependentSchemas"}
 MERGING |= {"unevaluatedProperties", "unevaluatedItems"}

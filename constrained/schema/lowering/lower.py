@@ -7,15 +7,15 @@ schema, but never narrower (but for the documented bounds on numbers and strings
 
 from __future__ import annotations
 
+from ..document import Json
+from ..normal import TYPES, Normal, parts
+from ..validation import Validation
 from .disjoint import Disjointness
-from .document import Json
 from .logic import Logic
-from .lower_objects import ObjectLowering
 from .lowered import MERGING, Lowered, LoweringEffort
-from .normal import TYPES, Normal, parts
+from .objects import ObjectLowering
 from .scalars import lower_number, lower_string
 from .shared_leaves import share_leaves
-from .validation import Validation
 
 _CLOSED = "-closed"  # ends the names of definitions whose objects have the properties only that are named
 MAX_ITEMS = 1000  # a larger minItems or maxItems is checked, not counted by the engine

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
+from ..normal import TYPES, Normal
 from .disjoint import Disjointness
-from .normal import TYPES, Normal
 
 Json = Any
 Schema = dict[str, Json]

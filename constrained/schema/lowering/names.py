@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .normal import MAX_PROPERTIES, Normal
+from ..normal import MAX_PROPERTIES, Normal
 
 Json = Any
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
-from .normal import TYPES, Normal
-from .validation import Validation
+from ..normal import TYPES, Normal
+from ..validation import Validation
 
 Json = Any
 _DEPTH = 6

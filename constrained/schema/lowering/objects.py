@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..grammar.patterns import to_engine, to_wide
-from .declare_names import choices_of_names
-from .document import Json
+from ...grammar.patterns import to_engine, to_wide
+from ..declare_names import choices_of_names
+from ..document import Json
+from ..normal import Normal
+from ..validation import matcher, matcher_of_wide
 from .lowered import MERGING, Lowered, LoweringEffort
 from .names import evaluated_names, named_properties, names_pattern
-from .normal import Normal
 from .scalars import pattern_fits
-from .validation import matcher, matcher_of_wide
 
 
 class ObjectLowering:

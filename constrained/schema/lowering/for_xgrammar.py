@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..grammar.patterns import PatternError, to_engine
-from .declare_names import choices_of_names
+from ...grammar.patterns import PatternError, to_engine
+from ..declare_names import choices_of_names
+from ..normal import Normal
+from ..validation import Validation
 from .lower import MAX_ITEMS, finite_values
 from .lowered import Lowered
 from .names import named_properties
-from .normal import Normal
-from .validation import Validation
 
 Json = Any
 
@@ -33,7 +33,7 @@ _MAX_LENGTH = 1000  # xgrammar unrolls counts
 
 
 def lower_for_xgrammar(normal: Normal, validation: Validation, *, extras: bool = True) -> Lowered:
-    """As `lower.lower`, for the other engine."""
+    """As `lower`, for the other engine."""
     return _XGrammarLowering(normal, validation, extras).run()
 
 
