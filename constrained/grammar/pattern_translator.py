@@ -36,7 +36,7 @@ class PatternError(ValueError):
 
 
 @dataclass
-class _Group:
+class _Parentheses:
     """What stands between two parentheses. degree: backtracking on n characters takes up to n ** degree steps.
 
     cut: where its output begins. copies: how often its parts are repeated by counts, one count within the other.
@@ -64,8 +64,8 @@ class Translator:
         self._spare = spare
         self._at = 0
         self._out: list[str] = []
-        self._groups = [_Group()]
-        self._atom: _Group | None = None  # what a quantifier here would repeat
+        self._groups = [_Parentheses()]
+        self._atom: _Parentheses | None = None  # what a quantifier here would repeat
         self._deepest = 0
         self._names: dict[str, str] = {}
 
@@ -125,7 +125,7 @@ class Translator:
 
     def _emit(self, text: str) -> None:
         self._out.append(text)
-        self._atom = _Group()
+        self._atom = _Parentheses()
 
     def _emit_char(self, char: str) -> None:
         self.classes.append(WATCHED & {char})
@@ -136,7 +136,7 @@ class Translator:
         self.classes.append(held)
         spared = self._spare in held and not held >= SPECIAL
         self._emit(f"[{text}--{_class_literal(self._spare)}]" if spared else text)
-        self._atom = _Group(spared=spared)
+        self._atom = _Parentheses(spared=spared)
 
     def _only_python(self, what: str) -> None:
         if self._target in ("engine", "whole"):
@@ -310,7 +310,7 @@ class Translator:
             opening = f"P<{found[2]}>"
         plain = "(" if self._target == "python" else "(?:"
         self._out.append(f"(?{opening}" if look or opening == ":" or (self._target == "python" and opening) else plain)
-        self._groups.append(_Group(look, cut=len(self._out) - 1))
+        self._groups.append(_Parentheses(look, cut=len(self._out) - 1))
         self._atom = None
 
     def _close(self) -> None:
