@@ -39,14 +39,14 @@ class Option:
     metavar: str = "N"
     formerly: str = ""
 
-    def complaint(self, name: str, value: Any) -> str:
-        """What is wrong with a value of the option's type; "" for nothing."""
+    def complaint(self, value: Any) -> str:
+        """What is wrong with a value of the option's type, after the option's name; "" for nothing."""
         if self.choices and value not in self.choices:
-            return f"{name} must be one of {', '.join(self.choices)}; not {value!r}."
+            return f"must be one of {', '.join(self.choices)}; not {value!r}."
         if self.least is not None and self.most is not None and not self.least <= value <= self.most:
-            return f"{name} must be between {self.least} and {self.most}, not {value}."
+            return f"must be between {self.least} and {self.most}, not {value}."
         if self.above is not None and self.most is not None and not self.above < value <= self.most:
-            return f"{name} must be above {self.above:g} and at most {self.most}, not {value}."
+            return f"must be above {self.above:g} and at most {self.most}, not {value}."
         return ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from ...runtime.declaration import Field, declared, plain_types
 from ...runtime.options import MEMORY, MODEL, SCHEDULING, Option
 from ..front.request_fields import CompletionFields
-from ..wire.errors import ConfigError
+from ..wire.errors import ConfigError, Path
 from ..wire.options import OPTIONS, EngineConfig
 
 DEFAULT_HOST = "127.0.0.1"
@@ -100,13 +100,13 @@ def config_of(arguments: argparse.Namespace) -> EngineConfig:
     try:
         return EngineConfig(**given)
     except ConfigError as error:
-        raise ConfigError(as_typed(str(error), given)) from None
+        raise error.renamed(as_typed(given)) from None
 
 
-def as_typed(message: str, names: Iterable[str]) -> str:
-    """The message with the field that it opens with named as an option: top_p must … -> --top-p must …"""
-    name = next((name for name in names if message.startswith(name)), "")
-    return option_name(name) + message.removeprefix(name) if name else message
+def as_typed(given: Iterable[str]) -> Callable[[Path], Path]:
+    """How errors name these fields: as the options that were typed. top_p must … -> --top-p must …"""
+    names = {*given}
+    return lambda path: (option_name(str(path[0])), *path[1:]) if path[0] in names else path
 
 
 def option_name(field: str) -> str:

@@ -43,7 +43,7 @@ def check_sampling(sampling: dict[str, Any]) -> None:
     try:
         to_submit(GenerateRequest(prompt="-", **sampling), vocab_size=1)
     except InvalidRequest as error:
-        raise InvalidRequest(as_typed(str(error), sampling), error.field) from None
+        raise error.renamed(as_typed(sampling)) from None
 
 
 @contextmanager

@@ -16,15 +16,16 @@ import msgspec
 
 from ...constrained.near_names import probably_meant
 from ...runtime.declaration import declared
-from ..wire.errors import InvalidRequest
+from ..wire.errors import InvalidRequest, Path
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-_PLACE = re.compile(r" - at `(.*)`$")
+_PLACE = re.compile(r" - at `(?:key` in `)?\$\.?([\w.\[\]]*)`$")  # no text of the user's is in it, but before it
 _SEARCHED_BYTES = 2**20  # larger bodies that are no JSON are not searched for what to blame
 _SPARE_LEVELS = 300  # of nesting: a message holds the value some levels down, and others read it deep in their stacks
 _PYTHON_NAMES = {"array": "list", "object": "dict", "null": "None"}
-_NAMED_FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `([^`]*)`")
+_NAMED_FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`", re.DOTALL)
+_KINDS = re.compile(r"Expected `([\w |]+)`, got `(\w+)`")
 
 
 def decode_body(data: bytes, struct: type[S]) -> S:
@@ -39,13 +40,15 @@ def decode_body(data: bytes, struct: type[S]) -> S:
         raise _malformed(data, error) from None
 
 
-def struct_from(fields: Mapping[str, Any], struct: type[S]) -> S:
-    """The struct with these fields (Python values: an Engine's keyword arguments). Raises InvalidRequest."""
+def struct_from(fields: Mapping[str, Any], struct: type[S], noun: str = "field") -> S:
+    """The struct with these fields (Python values: an Engine's keyword arguments). Raises InvalidRequest.
+
+    noun: what the caller calls a field.
+    """
     try:
         return msgspec.convert(fields, struct, str_keys=True)
     except msgspec.ValidationError as error:
-        named = _named(error, struct)
-        raise InvalidRequest(_in_python(str(named)), named.field) from None
+        raise _named(error, struct, noun, _PYTHON_NAMES) from None
     except RecursionError:
         raise InvalidRequest("The request is nested too deeply.") from None
 
@@ -59,35 +62,44 @@ def check_encodable(value: Any) -> None:
         raise _first_unspeakable(value, str(error)) from None
 
 
-def _named(error: msgspec.ValidationError, struct: type[msgspec.Struct]) -> InvalidRequest:
+def _named(
+    error: msgspec.ValidationError, struct: type[msgspec.Struct], noun: str = "field", kinds: Mapping[str, str] = {}
+) -> InvalidRequest:
+    """The complaint with the field to blame. kinds: what the caller calls JSON's types."""
     text = str(error)
     found = _PLACE.search(text)
-    place = found.group(1).removeprefix("$").removeprefix(".") if found else ""
-    text = _PLACE.sub("", text)
-    named = _NAMED_FIELD.match(text)
+    place = found[1] if found else ""
+    stripped = text[: found.start()] if found else text
+    named = _NAMED_FIELD.fullmatch(stripped)
+    if named is None and (named := _NAMED_FIELD.fullmatch(text)):
+        place = ""  # what looked like one is part of the field's name
     if named is None:
-        place = re.sub(r"^key` in `\$\.?", "", place)
-        return InvalidRequest(f"{place or 'The body'}: {text[:1].lower()}{text[1:]}.", place or None)
-    field = f"{place}.{named.group(1)}" if place else named.group(1)
-    if "missing" in text:
-        return InvalidRequest(f"The field {field!r} is missing.", field)
+        return InvalidRequest([(place or "The body",), f": {_complaint_of_type(stripped, kinds)}."], place or None)
+    field = f"{place}.{named[1]}" if place else named[1]
+    if "missing" in text[: len("Object missing")]:
+        return InvalidRequest(f"The {noun} {field!r} is missing.", field)
+    unknown = f"Unknown {noun} {field!r}"
     if place:
-        return InvalidRequest(f"Unknown field {field!r}.", field)
+        return InvalidRequest(f"{unknown}.", field)
     allowed = sorted(struct.__struct_encode_fields__)
     if here := next((name for name, said in declared(struct).items() if field in said.elsewhere), None):
-        return InvalidRequest(f"Unknown field {field!r}; here it is {here!r}.", field)
+        return InvalidRequest(f"{unknown}; here it is {here!r}.", field)
     if field == "sampling_params":
         beside = next((name for name in ("prompt", "messages") if name in allowed), allowed[0])
         hint = f"what it holds stands in the request itself, beside {beside!r}: max_tokens, temperature, json_schema"
-        return InvalidRequest(f"Unknown field {field!r}; {hint} and so on.", field)
+        return InvalidRequest(f"{unknown}; {hint} and so on.", field)
     if near := probably_meant(field, allowed):
-        return InvalidRequest(f"Unknown field {field!r}; did you mean {near!r}?", field)
-    return InvalidRequest(f"Unknown field {field!r}. Allowed are: {', '.join(allowed)}.", field)
+        return InvalidRequest(f"{unknown}; did you mean {near!r}?", field)
+    return InvalidRequest(f"{unknown}. Allowed are: {', '.join(allowed)}.", field)
 
 
-def _in_python(text: str) -> str:
-    """The complaint with Python's names of the types in the place of JSON's."""
-    return re.sub(r"`[^`]*`", lambda kinds: re.sub(r"\w+", lambda k: _PYTHON_NAMES.get(k[0], k[0]), kinds[0]), text)
+def _complaint_of_type(text: str, kinds: Mapping[str, str]) -> str:
+    """msgspec's sentence, with the caller's names of the types; one about a value, which it quotes, stays as it is."""
+    found = _KINDS.fullmatch(text)
+    if found is None:
+        return f"{text[:1].lower()}{text[1:]}"
+    expected = " | ".join(kinds.get(each, each) for each in found[1].split(" | "))
+    return f"expected `{expected}`, got `{kinds.get(found[2], found[2])}`"
 
 
 def _malformed(data: bytes, error: Exception) -> InvalidRequest:
@@ -102,27 +114,27 @@ def _malformed(data: bytes, error: Exception) -> InvalidRequest:
 
 
 def _first_unspeakable(value: Any, reason: str) -> InvalidRequest:
-    place, what = _search(value, "") or ("", "")
+    path, what = _search(value, ()) or ((), "")
     if not what:
         return InvalidRequest(f"The body cannot be read: {reason}.")
-    return InvalidRequest(f"{place or 'The body'} {what}.", place or None)
+    return InvalidRequest.about(path, f"{what}.") if path else InvalidRequest(f"The body {what}.")
 
 
-def _search(value: Any, place: str, depth: int = 0) -> tuple[str, str] | None:
+def _search(value: Any, path: Path) -> tuple[Path, str] | None:
     """(place, complaint) of the first value that JSON or msgpack cannot hold."""
-    if depth > 200:
-        return place, "is nested too deeply"
+    if len(path) > 200:
+        return path, "is nested too deeply"
     if isinstance(value, Mapping):
-        items = [(f"{place}.{key}" if place else str(key), each) for key, each in value.items()]
+        items = [((*path, str(key)), each) for key, each in value.items()]
         odd = next((key for key in value if not isinstance(key, str | int) or _complaint(key)), None)
         if odd is not None:
-            return place, f"has the key {odd!r}, which is not valid text"
+            return path, f"has the key {odd!r}, which is not valid text"
     elif isinstance(value, list | tuple):
-        items = [(f"{place}[{i}]", each) for i, each in enumerate(value)]
+        items = [((*path, i), each) for i, each in enumerate(value)]
     else:
         complaint = _complaint(value)
-        return (place, complaint) if complaint else None
-    return next((found for where, each in items if (found := _search(each, where, depth + 1))), None)
+        return (path, complaint) if complaint else None
+    return next((found for where, each in items if (found := _search(each, where))), None)
 
 
 def _complaint(value: Any) -> str:

@@ -26,6 +26,6 @@ def config_from(options: dict[str, Any]) -> EngineConfig:
         hint = f"; did you mean {near!r}?" if near else f". Allowed are: {', '.join(shown)}."
         raise ConfigError(f"Unknown option {unknown!r}{hint}")
     try:
-        return struct_from(options, EngineConfig)
+        return struct_from(options, EngineConfig, noun="option")
     except InvalidRequest as error:
-        raise ConfigError(str(error).replace("field", "option")) from None
+        raise ConfigError(error.sentence, error.path) from None

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...constrained.spec import MAX_CHOICES, Constraint, Kind
 from ..wire.constraint_body import check_size, json_text
-from ..wire.errors import InvalidRequest
+from ..wire.errors import InvalidRequest, Path
 from .bodies import check_encodable
 from .request_fields import CompletionFields
 
@@ -24,7 +24,8 @@ def requested_constraint(fields: CompletionFields) -> Constraint | None:
     """The constraint that a request asks for, if any. Raises InvalidRequest naming the field."""
     given = given_kinds(fields)
     if len(given) > 1:
-        raise InvalidRequest(f"Give one of {' and '.join(given)}, not both.", given[1])
+        names: list[str | Path] = [piece for kind in given for piece in (" and ", (kind,))]
+        raise InvalidRequest(["Give one of ", *names[1:], ", not both."], given[1])
     if not given:
         return None
     constraint = Constraint(kind=given[0], body=_body(fields, given[0]), **_options(fields, given[0]))
@@ -47,24 +48,28 @@ def refuse_options(fields: CompletionFields) -> None:
     """Raise InvalidRequest where an option is given though nothing constrains the completion."""
     for name in OPTIONS:
         if getattr(fields, name) != getattr(_NOTHING, name):
-            raise InvalidRequest(f"{name} needs a constraint ({', '.join(KINDS)}) or tools to call.", name)
+            raise InvalidRequest.about((name,), f"needs a constraint ({', '.join(KINDS)}) or tools to call.")
 
 
 def _options(fields: CompletionFields, kind: Kind) -> dict[str, Any]:
     """The options of a constraint of this kind; one that it cannot have is refused by its name."""
     if not fields.strict and kind not in _WITH_SCHEMA:
-        raise InvalidRequest(f"strict: false needs a schema; {kind} is always enforced whole.", "strict")
+        raise InvalidRequest([("strict",), ": false needs a schema; ", (kind,), " is always enforced whole."], "strict")
     if fields.extra_properties and kind not in _WITH_SCHEMA:
-        raise InvalidRequest(f"extra_properties needs a schema; it has no meaning for {kind}.", "extra_properties")
+        raise _meaningless("extra_properties", "needs a schema", kind)
     for name in ("max_whitespace", "max_string"):
         if getattr(fields, name) is not None and kind not in _WITH_JSON:
-            raise InvalidRequest(f"{name} is about JSON; it has no meaning for {kind}.", name)
+            raise _meaningless(name, "is about JSON", kind)
     return {
         "strict": fields.strict,
         "engine": fields.grammar_engine,
         "extra_properties": fields.extra_properties,
         **{name: value for name in ("max_whitespace", "max_string") if (value := getattr(fields, name)) is not None},
     }
+
+
+def _meaningless(name: str, why: str, kind: Kind) -> InvalidRequest:
+    return InvalidRequest([(name,), f" {why}; it has no meaning for ", (kind,), "."], name)
 
 
 def _body(fields: CompletionFields, kind: Kind) -> str:
@@ -80,7 +85,7 @@ def _body(fields: CompletionFields, kind: Kind) -> str:
     try:
         return value if isinstance(value, str) else json_text(value)
     except ValueError as error:
-        raise InvalidRequest(f"{kind} cannot be written as JSON: {error}.", kind) from None
+        raise InvalidRequest.about((kind,), f"cannot be written as JSON: {error}.") from None
 
 
 def _schema_text(text: str) -> str:
@@ -90,15 +95,14 @@ def _schema_text(text: str) -> str:
     try:
         schema = json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"json_schema is text that is not JSON: {error}.", "json_schema") from None
+        raise InvalidRequest.about(("json_schema",), f"is text that is not JSON: {error}.") from None
     if not isinstance(schema, dict | bool):
-        raise InvalidRequest("json_schema must be an object, true or false.", "json_schema")
+        raise InvalidRequest.about(("json_schema",), "must be an object, true or false.")
     return text
 
 
 def _check_choices(choices: list[str]) -> None:
     if not 1 <= len(choices) <= MAX_CHOICES:
-        raise InvalidRequest(f"choice must hold 1 to {MAX_CHOICES} texts, not {len(choices)}.", "choice")
+        raise InvalidRequest.about(("choice",), f"must hold 1 to {MAX_CHOICES} texts, not {len(choices)}.")
     if "" in choices:
-        place = f"choice[{choices.index('')}]"
-        raise InvalidRequest(f"{place} is empty; a completion must have some text.", place)
+        raise InvalidRequest.about(("choice", choices.index("")), "is empty; a completion must have some text.")

@@ -34,7 +34,7 @@ class OpenRequests:
         """Send a request in. Raises Overloaded, or InvalidRequest where its id is taken or it could never fit."""
         samples, field = (submit.n, "n") if submit.score is None else (len(submit.score), "continuations")
         if samples > self._capacity:
-            raise InvalidRequest(f"{field} asks for {samples} sequences; {self._capacity} can be open at once.", field)
+            raise InvalidRequest.about((field,), f"asks for {samples} sequences; {self._capacity} can be open at once.")
         if submit.request_id in self._by_request_id:
             text = f"A request with the id {submit.request_id!r} is open; request_id must be unique."
             raise InvalidRequest(text, "request_id")
@@ -88,7 +88,8 @@ class OpenRequests:
         if request is not None:
             self._release(request)
             invalid = message.kind == "invalid"
-            request.fail(InvalidRequest(message.message, message.field) if invalid else RequestFailed(message.message))
+            error = InvalidRequest(*message.refusal()) if invalid else RequestFailed(str(message.sentence[0]))
+            request.fail(error)
 
     def _drop(self, request: OpenRequest) -> None:
         if request.wire_id in self._by_wire_id:

@@ -47,7 +47,7 @@ def to_submit(request: GenerateRequest, *, vocab_size: int, id_prefix: str = "")
     Raises InvalidRequest naming the field.
     """
     if (request.prompt is None) == (request.messages is None):
-        raise InvalidRequest("Give exactly one of prompt and messages.", "prompt")
+        raise InvalidRequest(["Give exactly one of ", ("prompt",), " and ", ("messages",), "."], "prompt")
     check_ranges(request, vocab_size)
     _check_salt(request.cache_salt)
     _check_options(request)
@@ -78,12 +78,12 @@ def score_to_submit(request: ScoreRequest, *, vocab_size: int, id_prefix: str = 
     _check_salt(request.cache_salt)
     count = len(request.continuations)
     if not 1 <= count <= MAX_CONTINUATIONS:
-        raise InvalidRequest(f"continuations must hold 1 to {MAX_CONTINUATIONS} items, not {count}.", "continuations")
+        raise InvalidRequest.about(("continuations",), f"must hold 1 to {MAX_CONTINUATIONS} items, not {count}.")
     for i, continuation in enumerate(request.continuations):
         if not continuation:
-            raise InvalidRequest(f"continuations[{i}] is empty; there is nothing to score.", f"continuations[{i}]")
+            raise InvalidRequest.about(("continuations", i), "is empty; there is nothing to score.")
         if not isinstance(continuation, str):
-            check_ids(f"continuations[{i}]", continuation, vocab_size)
+            check_ids(("continuations", i), continuation, vocab_size)
     submit = Submit(
         request_id=_request_id(request.request_id, id_prefix),
         sampling=Sampling(max_tokens=0, seed=0, temperature=0.0),
@@ -107,9 +107,9 @@ def prompt_runs(prompt: Prompt, vocab_size: int, *, may_be_empty: bool = False) 
     items = [prompt] if isinstance(prompt, str) else prompt
     for i, item in enumerate(items):
         if isinstance(item, list):
-            check_ids(f"prompt[{i}]", item, vocab_size)
+            check_ids(("prompt", i), item, vocab_size)
         elif isinstance(item, int) and not 0 <= item < vocab_size:
-            check_ids(f"prompt[{i}]", [item], vocab_size)
+            check_ids(("prompt", i), [item], vocab_size)
     filled = (item for item in items if item not in ("", []))
     for is_text, neighbours in groupby(filled, lambda item: isinstance(item, str)):  # adding up one by one is quadratic
         if is_text:
@@ -118,7 +118,7 @@ def prompt_runs(prompt: Prompt, vocab_size: int, *, may_be_empty: bool = False) 
             lists = ([item] if isinstance(item, int) else cast(list[int], item) for item in neighbours)
             runs.append(list(chain.from_iterable(lists)))
     if not runs and not may_be_empty:
-        raise InvalidRequest("prompt is empty; it must hold at least one token.", "prompt")
+        raise InvalidRequest.about(("prompt",), "is empty; it must hold at least one token.")
     return runs
 
 
@@ -132,14 +132,14 @@ def _wanted(request: GenerateRequest) -> Wanted | None:
 def _check_options(request: GenerateRequest) -> None:
     """What one field's range does not say."""
     if request.prompt_logprobs is None and request.logprob_start:
-        raise InvalidRequest("logprob_start needs prompt_logprobs.", "logprob_start")
+        raise InvalidRequest([("logprob_start",), " needs ", ("prompt_logprobs",), "."], "logprob_start")
     stops = [request.stop] if isinstance(request.stop, str) else request.stop
     if len(stops) > MAX_STOPS:
-        raise InvalidRequest(f"stop may hold {MAX_STOPS} strings at most, not {len(stops)}.", "stop")
+        raise InvalidRequest.about(("stop",), f"may hold {MAX_STOPS} strings at most, not {len(stops)}.")
     if any(len(stop) > MAX_STOP_CHARACTERS for stop in stops):
-        raise InvalidRequest(f"stop may hold strings of {MAX_STOP_CHARACTERS} characters at most.", "stop")
+        raise InvalidRequest.about(("stop",), f"may hold strings of {MAX_STOP_CHARACTERS} characters at most.")
     if "" in stops:
-        raise InvalidRequest("stop must not hold an empty string.", "stop")
+        raise InvalidRequest.about(("stop",), "must not hold an empty string.")
 
 
 def _sampling(request: GenerateRequest, vocab_size: int) -> Sampling:
@@ -148,7 +148,8 @@ def _sampling(request: GenerateRequest, vocab_size: int) -> Sampling:
     if max_tokens is None:
         max_tokens = -1 if request.prompt is None else DEFAULT_MAX_TOKENS
     if 0 <= max_tokens < request.min_tokens:
-        raise InvalidRequest(f"min_tokens {request.min_tokens} is above max_tokens {max_tokens}.", "min_tokens")
+        above = [("min_tokens",), f" {request.min_tokens} is above ", ("max_tokens",), f" {max_tokens}."]
+        raise InvalidRequest(above, "min_tokens")
     resolved = {
         "max_tokens": max_tokens,
         "seed": secrets.randbits(63) if request.seed is None else request.seed % 2**63,
@@ -163,15 +164,15 @@ def _chat(request: GenerateRequest) -> Chat | None:
     if request.messages is None:
         for field in _CHAT_FIELDS:
             if getattr(request, field):
-                raise InvalidRequest(f"{field} needs messages; it has no meaning for a prompt.", field)
+                raise InvalidRequest.about((field,), "needs messages; it has no meaning for a prompt.")
         return None
     if request.echo:
-        raise InvalidRequest("echo needs a prompt; it has no meaning for messages.", "echo")
+        raise InvalidRequest.about(("echo",), "needs a prompt; it has no meaning for messages.")
     add_generation_prompt = request.add_generation_prompt
     if add_generation_prompt is None:
         add_generation_prompt = not request.continue_final_message
     elif add_generation_prompt and request.continue_final_message:
-        raise InvalidRequest("continue_final_message excludes add_generation_prompt.", "continue_final_message")
+        raise InvalidRequest.about(("continue_final_message",), "excludes add_generation_prompt.")
     check_chat(request.messages, request.tools)
     tool_choice, tool_name = check_tool_choice(request.tools, request.tool_choice, request.parallel_tool_calls)
     return Chat(
@@ -196,24 +197,26 @@ def _constraint(request: GenerateRequest, chat: Chat | None) -> Constraint | Non
         return None
     what = constraint.kind if constraint is not None else "tools"
     if constraint is not None and calls_tools:
-        text = f"{what} and tools exclude each other: a completion matches one or calls the other"
-        raise InvalidRequest(f'{text}; tool_choice "none" only shows the tools.', what)
+        text = " exclude each other: a completion matches one or calls the other; "
+        choice = ("tool_choice",)
+        raise InvalidRequest([(what,), " and ", ("tools",), text, choice, ' "none" only shows the tools.'], what)
     for field in ("ignore_eos", "min_tokens"):
         if getattr(request, field):
-            raise InvalidRequest(f"{field} and {what} exclude each other: the constraint says where to end.", field)
+            text = " exclude each other: the constraint says where to end."
+            raise InvalidRequest([(field,), " and ", (what,), text], field)
     return tool_options(request) if constraint is None else constraint
 
 
 def _check_salt(salt: str) -> None:
     if len(salt) > MAX_NAME:
-        raise InvalidRequest(f"cache_salt may have {MAX_NAME} characters at most, not {len(salt)}.", "cache_salt")
+        raise InvalidRequest.about(("cache_salt",), f"may have {MAX_NAME} characters at most, not {len(salt)}.")
 
 
 def _request_id(given: str | None, prefix: str) -> str:
     if given is None:
         return f"{prefix}{uuid.uuid4().hex}"
     if not 0 < len(given) <= MAX_NAME:
-        raise InvalidRequest(f"request_id must have 1 to {MAX_NAME} characters, not {len(given)}.", "request_id")
+        raise InvalidRequest.about(("request_id",), f"must have 1 to {MAX_NAME} characters, not {len(given)}.")
     if not (given.isascii() and given.isprintable()):  # it goes into a header and into the log
-        raise InvalidRequest("request_id must be of printable ASCII characters.", "request_id")
+        raise InvalidRequest.about(("request_id",), "must be of printable ASCII characters.")
     return given

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ...runtime.declaration import Field, declared
-from ..wire.errors import InvalidRequest
+from ..wire.errors import InvalidRequest, Path
 
 
 def check_ranges(request: msgspec.Struct, vocab_size: int) -> None:
@@ -17,16 +17,14 @@ def check_ranges(request: msgspec.Struct, vocab_size: int) -> None:
         if value is None:
             continue
         if field.token_ids:
-            check_ids(name, list(value), vocab_size)
+            check_ids((name,), list(value), vocab_size)
         if field.lowest is not None:
-            places = (
-                {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
-            )
-            for place, each in places.items():
-                _check_range(place, each, field)
+            values = value if isinstance(value, dict) else {None: value}
+            for key, each in values.items():
+                _check_range((name,) if key is None else (name, str(key)), each, field)
 
 
-def _check_range(place: str, value: float, field: Field) -> None:
+def _check_range(path: Path, value: float, field: Field) -> None:
     """Written so that NaN fails too."""
     lowest, highest = field.lowest, field.highest
     assert lowest is not None
@@ -34,11 +32,11 @@ def _check_range(place: str, value: float, field: Field) -> None:
     if not (lowest <= value <= highest) or (field.above and value == lowest):
         bounds = f"above {lowest} and at most {highest}" if field.above else f"between {lowest} and {highest}"
         shown = value if isinstance(value, float) or abs(value) < 10**20 else "a number of more than 20 digits"
-        raise InvalidRequest(f"{place} must be {bounds}, not {shown}.", place)
+        raise InvalidRequest.about(path, f"must be {bounds}, not {shown}.")
 
 
-def check_ids(field: str, ids: list[int], vocab_size: int) -> None:
+def check_ids(path: Path, ids: list[int], vocab_size: int) -> None:
     """Raise InvalidRequest for a token id that the model does not have."""
     if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
         bad = next(i for i in ids if not 0 <= i < vocab_size)
-        raise InvalidRequest(f"{field} holds token id {bad}; this model's ids are 0 to {vocab_size - 1}.", field)
+        raise InvalidRequest.about(path, f"holds token id {bad}; this model's ids are 0 to {vocab_size - 1}.")

@@ -38,7 +38,7 @@ def render_to_chat(request: RenderRequest) -> Chat:
     """The checked conversation. Raises InvalidRequest naming the field."""
     opens = request.add_generation_prompt
     if opens and request.continue_final_message:
-        raise InvalidRequest("continue_final_message excludes add_generation_prompt.", "continue_final_message")
+        raise InvalidRequest.about(("continue_final_message",), "excludes add_generation_prompt.")
     check_chat(request.messages, request.tools)
     check_encodable(msgspec.structs.asdict(request))
     return Chat(

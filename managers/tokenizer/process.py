@@ -131,13 +131,13 @@ class TokenizerProcess:
             encoded = await lane.encode(submit, self._max_context)
             self._open_samples(encoded, await self._compiled(submit))
         except InvalidRequest as error:
-            self._child.front.send(Rejected(submit.request_id, "invalid", str(error), error.field))
+            self._child.front.send(Rejected.of(submit.request_id, error))
         except CompilerFailed as error:
-            self._child.front.send(Rejected(submit.request_id, "failed", str(error)))
+            self._child.front.send(Rejected(submit.request_id, "failed", [str(error)]))
         except Exception as error:
             self._child.log.exception("request %s failed in the tokenizer", submit.request_id)
             text = f"The request could not be tokenized: {type(error).__name__}: {error}"
-            self._child.front.send(Rejected(submit.request_id, "failed", text))
+            self._child.front.send(Rejected(submit.request_id, "failed", [text]))
         finally:
             if self._encoding.get(submit.request_id) is asyncio.current_task():
                 del self._encoding[submit.request_id]
@@ -218,7 +218,7 @@ class TokenizerProcess:
         self._child.log.exception("request %s failed in the tokenizer", request_id)
         self._abort(Abort(request_id))
         text = f"The completion could not be turned into text: {type(error).__name__}: {error}"
-        self._child.front.send(Rejected(request_id, "failed", text))
+        self._child.front.send(Rejected(request_id, "failed", [text]))
 
 
 async def _serve(child: Child) -> None:

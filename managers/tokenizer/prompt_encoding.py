@@ -19,7 +19,7 @@ from ...runtime.text.chat.template import ChatTemplate
 from ...runtime.text.chat.tool_formats import ToolFormat, with_tools_shown
 from ...runtime.text.tokenizers.base import Fragment, Tokenizer
 from ...runtime.wanted import Wanted
-from ..wire.errors import InvalidRequest
+from ..wire.errors import InvalidRequest, Path
 from ..wire.requests import Chat, Submit, TokenizedRequest
 
 _MASK = 2**64 - 1
@@ -62,17 +62,17 @@ class PromptEncoder:
         text = _characters(submit)
         at_least = text // self._longest_token + sum(len(run) for run in submit.prompt or [] if isinstance(run, list))
         if at_least >= max_context:  # what is far too long is refused unread: it would hold up the others'
-            raise _too_long(f"at least {at_least}" if text else str(at_least), max_context, field)
+            raise _too_long(f"at least {at_least}" if text else str(at_least), max_context, (field,))
         if submit.chat is not None:
             prompt = self._encode_chat(submit.chat, max_context)
         else:
             prompt = self._encode_runs(submit, submit.prompt or [[]])
             if not prompt and submit.score is not None:
-                prompt = [self._start_id("prompt is empty")]
+                prompt = [self._start_id("is empty")]
         if not prompt:
-            raise InvalidRequest(f"{field} gives no tokens; at least one is needed.", field)
+            raise InvalidRequest.about((field,), "gives no tokens; at least one is needed.")
         if submit.score is None:
-            _check_length(len(prompt), max_context, field)
+            _check_length(len(prompt), max_context, (field,))
             sequences = [Sequence(prompt, _wanted(submit, len(prompt)))] * submit.n
         else:
             sequences = self._continued(submit, prompt, max_context)
@@ -96,7 +96,7 @@ class PromptEncoder:
         fragments = self._render_chat(chat)
         at_least = sum(len(each) // self._longest_token if isinstance(each, str) else 1 for each in fragments)
         if at_least >= max_context:  # also what stands elsewhere than in the contents: in tools, in calls of them
-            raise _too_long(f"at least {at_least}", max_context, "messages")
+            raise _too_long(f"at least {at_least}", max_context, ("messages",))
         return self._tokenizer.encode_fragments(fragments)
 
     def _render_chat(self, chat: Chat) -> list[Fragment]:
@@ -141,10 +141,10 @@ class PromptEncoder:
         assert submit.wanted is not None
         found = [self._with_continuation(submit, prompt, i) for i in range(len(submit.score))]
         if any(start == 0 for _, start in found):
-            start_id = self._start_id("prompt has one token, which merges with a continuation")
+            start_id = self._start_id("has one token, which merges with a continuation")
             found = [([start_id, *token_ids], 1) for token_ids, _ in found]
         for i, (token_ids, _) in enumerate(found):
-            _check_length(len(token_ids), max_context, f"continuations[{i}]")
+            _check_length(len(token_ids), max_context, ("continuations", i))
         return [Sequence(token_ids, replace(submit.wanted, start=start)) for token_ids, start in found]
 
     def _with_continuation(self, submit: Submit, prompt: list[int], index: int) -> tuple[list[int], int]:
@@ -152,7 +152,7 @@ class PromptEncoder:
         tokens may span both."""
         assert submit.score is not None
         assert submit.prompt is not None
-        field, continuation = f"continuations[{index}]", submit.score[index]
+        continuation = submit.score[index]
         last = submit.prompt[-1] if submit.prompt else []
         if not submit.prompt:
             whole = prompt + self._encode_runs(submit, [[], continuation])
@@ -164,15 +164,17 @@ class PromptEncoder:
             whole = self._encode_runs(submit, [*submit.prompt, continuation])
         start = next((i for i, (a, b) in enumerate(zip(prompt, whole)) if a != b), min(len(prompt), len(whole)))
         if start >= len(whole):
-            raise InvalidRequest(f"{field} adds no token to the prompt; there is nothing to score.", field)
+            raise InvalidRequest.about(
+                ("continuations", index), "adds no token to the prompt; there is nothing to score."
+            )
         return whole, start
 
     def _start_id(self, why: str) -> int:
-        """The token that stands for the start of a text. why: it is needed."""
+        """The token that stands for the start of a text. why: it is needed, for this prompt."""
         bos_id, ends = self._tokenizer.bos_id, self._tokenizer.eos_ids
         if bos_id is None and not ends:
             text = f"{why}, and this model has no token for the start of a text; give a longer prompt."
-            raise InvalidRequest(text, "prompt")
+            raise InvalidRequest.about(("prompt",), text)
         return min(ends) if bos_id is None else bos_id
 
     def _request(self, submit: Submit, index: int, sequence: Sequence, max_context: int) -> TokenizedRequest:
@@ -182,8 +184,8 @@ class PromptEncoder:
         eos_ids = () if sampling.ignore_eos else self._tokenizer.eos_ids
         stop_ids = sorted({*eos_ids, *sampling.stop_token_ids})
         if sampling.min_tokens and len(stop_ids) >= self._tokenizer.vocab_size:
-            text = "stop_token_ids holds every token, which leaves none for min_tokens."
-            raise InvalidRequest(text, "stop_token_ids")
+            sentence = [("stop_token_ids",), " holds every token, which leaves none for ", ("min_tokens",), "."]
+            raise InvalidRequest(sentence, "stop_token_ids")
         wanted = sequence.wanted
         if wanted is not None:
             wanted = replace(wanted, start=max(wanted.start, wanted.lag))
@@ -213,7 +215,7 @@ def _wanted(submit: Submit, length: int) -> Wanted | None:
         return None
     if wanted.start >= length:
         field = "logprob_start" if wanted.kind == "logprobs" else "start"
-        raise InvalidRequest(f"{field} is {wanted.start}, but the prompt has {length} tokens.", field)
+        raise InvalidRequest.about((field,), f"is {wanted.start}, but the prompt has {length} tokens.")
     return wanted if wanted.start >= 0 else replace(wanted, start=max(wanted.start + length, 0))
 
 
@@ -248,11 +250,11 @@ def _characters(submit: Submit) -> int:
     return sum(map(len, texts)) + max((len(each) for each in submit.score or [] if isinstance(each, str)), default=0)
 
 
-def _check_length(length: int, max_context: int, field: str) -> None:
+def _check_length(length: int, max_context: int, path: Path) -> None:
     if length >= max_context:
-        raise _too_long(str(length), max_context, field)
+        raise _too_long(str(length), max_context, path)
 
 
-def _too_long(length: str, max_context: int, field: str) -> InvalidRequest:
+def _too_long(length: str, max_context: int, path: Path) -> InvalidRequest:
     text = f"The sequence has {length} tokens, but the context holds {max_context}, prompt and completion together"
-    return InvalidRequest(f"{text}; at most {max_context - 1} may be given.", field)
+    return InvalidRequest(f"{text}; at most {max_context - 1} may be given.", path)

@@ -12,7 +12,7 @@ from ...runtime.text.chat.tool_calls import ToolCallParser
 from ...runtime.text.chat.tool_formats import TOOL_FORMATS, ToolFormat, structural_tag
 from ..wire.answers import Finish, ToolCallPiece
 from ..wire.constraint_body import check_size, json_text
-from ..wire.errors import InvalidRequest
+from ..wire.errors import InvalidRequest, Path
 from ..wire.requests import Submit
 
 LONGEST_COMPLAINT = 500  # it may quote what it complains of
@@ -33,8 +33,8 @@ def constraint_with_tools(submit: Submit, style: ToolFormat | None) -> Constrain
     if constraint is None or chat is None or not calls_tools(submit):
         return constraint
     if style is None:
-        text = "tools: this model's chat template has a format for tool calls that is not supported"
-        raise InvalidRequest(f"{text}; start the engine with tool_format set to {' or '.join(TOOL_FORMATS)}.", "tools")
+        text = ": this model's chat template has a format for tool calls that is not supported; start the engine with "
+        raise InvalidRequest([("tools",), f"{text}tool_format set to {' or '.join(TOOL_FORMATS)}."], "tools")
     tools = chat.tools or []
     required, parallel = chat.tool_choice == "required", chat.parallel_tool_calls
     extra = constraint.extra_properties
@@ -47,16 +47,16 @@ def constraint_with_tools(submit: Submit, style: ToolFormat | None) -> Constrain
 
 def complaint_about(submit: Submit, constraint: Constraint, text: str) -> InvalidRequest:
     """A compiler's complaint in terms of the request: its structures are the request's tools, in their order."""
-    field = constraint.kind
+    path: Path = (constraint.kind,)
     if calls_tools(submit):
-        field, chat = "tools", submit.chat
+        path, chat = ("tools",), submit.chat
         named = _STRUCTURE.match(text)
         if named is not None and chat is not None and chat.tools:
             names = [tool["function"]["name"] for tool in chat.tools]
             index = int(named[1]) if chat.tool_name is None else names.index(chat.tool_name)
-            field, text = f"tools[{index}].function.parameters", text[named.end() :]
+            path, text = ("tools", index, "function", "parameters"), text[named.end() :]
     text = text if len(text) <= LONGEST_COMPLAINT else f"{text[:LONGEST_COMPLAINT]}…"
-    return InvalidRequest(f"{field}: {text}{'' if text.endswith('.') else '.'}", field)
+    return InvalidRequest([path, f": {text}{'' if text.endswith('.') else '.'}"], path)
 
 
 class CallOutput:

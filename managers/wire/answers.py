@@ -7,6 +7,7 @@ from typing import Literal
 from ...constrained.spec import Unenforced
 from ...runtime.records import Message, Part, TopLogprobs
 from ...runtime.wanted import HiddenStates, PromptAnswer
+from .errors import FieldError, Path
 
 
 class Finish(Part, frozen=True):
@@ -117,9 +118,23 @@ class TextChunk(Message, frozen=True):
 
 
 class Rejected(Message, frozen=True):
-    """Tokenizer to front: the whole request is refused. kind: "invalid" (400) or "failed" (500)."""
+    """Tokenizer to front: the whole request is refused. kind: "invalid" (400) or "failed" (500).
+
+    sentence, path: as those of `errors.FieldError`.
+    """
 
     request_id: str
     kind: str
-    message: str
-    field: str | None = None
+    sentence: list[str | list[str | int]]
+    path: list[str | int] | None = None
+
+    @classmethod
+    def of(cls, request_id: str, error: FieldError) -> Rejected:
+        """What is wrong with the request itself."""
+        sentence = [each if isinstance(each, str) else list(each) for each in error.sentence]
+        return cls(request_id, "invalid", sentence, None if error.path is None else list(error.path))
+
+    def refusal(self) -> tuple[list[str | Path], Path | None]:
+        """Sentence and path as `FieldError` takes them."""
+        sentence = [each if isinstance(each, str) else tuple(each) for each in self.sentence]
+        return sentence, None if self.path is None else tuple(self.path)

@@ -20,4 +20,4 @@ def json_text(value: Any) -> str:
 def check_size(body: str, field: str) -> None:
     """Raise InvalidRequest for the body of a constraint that is too large to be compiled."""
     if len(body.encode("utf-8", "surrogatepass")) > MAX_CONSTRAINT_BYTES:
-        raise InvalidRequest(f"{field} may have {MAX_CONSTRAINT_BYTES} bytes at most.", field)
+        raise InvalidRequest.about((field,), f"may have {MAX_CONSTRAINT_BYTES} bytes at most.")

@@ -1,14 +1,52 @@
 """Errors of the serving side: what a request, or the engine under it, can answer with."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Self
+
 from ...runtime.errors import SapwoodError
 
+Path = tuple[str | int, ...]
+"""Where a field stands, from the request's root: ("messages", 0, "content")."""
 
-class InvalidRequest(SapwoodError):
+
+def shown(path: Path) -> str:
+    """messages[0].content"""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return "".join(steps).removeprefix(".")
+
+
+class FieldError(SapwoodError):
+    """Something is wrong with a field. The sentence keeps the fields that it names apart from its other text.
+
+    sentence: pieces of text and paths of fields, in order. Each face says it with the names that its user knows
+    (`renamed`); the text, which may quote what the user sent, is never looked into. path: of the offending field.
+    """
+
+    def __init__(self, sentence: str | Sequence[str | Path], path: str | Path | None = None) -> None:
+        self.sentence: tuple[str | Path, ...] = (sentence,) if isinstance(sentence, str) else tuple(sentence)
+        self.path: Path | None = (path,) if isinstance(path, str) else path
+        super().__init__("".join(each if isinstance(each, str) else shown(each) for each in self.sentence))
+
+    @classmethod
+    def about(cls, path: Path, text: str) -> Self:
+        """The error whose sentence begins with the offending field."""
+        return cls([path, f" {text}"], path)
+
+    @property
+    def field(self) -> str | None:
+        """The offending field, written out."""
+        return None if self.path is None else shown(self.path)
+
+    def renamed(self, name: Callable[[Path], Path]) -> Self:
+        """The same error with every field under the name that a face has for it."""
+        sentence = [each if isinstance(each, str) else name(each) for each in self.sentence]
+        return type(self)(sentence, None if self.path is None else name(self.path))
+
+
+class InvalidRequest(FieldError):
     """The request itself is wrong (HTTP 400). `field` names the offending field, when there is one."""
-
-    def __init__(self, message: str, field: str | None = None) -> None:
-        super().__init__(message)
-        self.field = field
 
 
 class Overloaded(SapwoodError):
@@ -27,5 +65,5 @@ class EngineDead(SapwoodError):
     """A child process is gone; nothing can be served until a new engine is started."""
 
 
-class ConfigError(SapwoodError):
+class ConfigError(FieldError):
     """An engine option is unknown, of the wrong type or out of range; the message names the option."""

@@ -87,10 +87,10 @@ class EngineConfig(ExecutorOptions, frozen=True, kw_only=True, forbid_unknown_fi
 
     def __post_init__(self) -> None:
         if not self.model:
-            raise ConfigError("model must name a model.")
+            raise ConfigError.about(("model",), "must name a model.")
         for name, option in OPTIONS.items():
-            if complaint := option.complaint(name, getattr(self, name)):
-                raise ConfigError(complaint)
+            if complaint := option.complaint(getattr(self, name)):
+                raise ConfigError.about((name,), complaint)
 
     @property
     def capacity(self) -> int:

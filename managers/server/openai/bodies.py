@@ -60,7 +60,7 @@ class SharedFields(_Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
         raise NotImplementedError
 
     def names(self) -> dict[str, str]:
-        """Fields of GenerateRequest that have another name in this body."""
+        """Fields of GenerateRequest that have another name in this body. Only names change, never what a user wrote."""
         return dict.fromkeys(constraint_fields(self.response_format).keys() & {*KINDS}, FIELD)
 
     def shared(self) -> dict[str, Any]:

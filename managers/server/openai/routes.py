@@ -9,7 +9,7 @@ from aiohttp import web
 
 from ...front.bodies import decode_body
 from ...front.params import to_submit
-from ...wire.errors import InvalidRequest
+from ...wire.errors import InvalidRequest, Path
 from ..events import stream_events
 from ..reading import understand
 from ..responses import json_response
@@ -57,14 +57,14 @@ def _work(state: ServerState, body: SharedFields, endpoint: str, id_prefix: str)
         raise InvalidRequest(f"prompt asks for {sequences} sequences; {capacity} can be open at once.", "prompt")
 
     def renamed(error: InvalidRequest, item: int) -> InvalidRequest:
-        field, message = error.field or "", str(error)
-        for ours, theirs in names.items():
-            field, message = field.replace(ours, theirs), message.replace(ours, theirs)
-        if many and field.startswith("prompt"):
-            place = f"prompt[{item}]"
-            message = message.replace("prompt", place, 1) if "prompt" in message else f"{place}: {message}"
-            field = field.replace("prompt", place, 1)
-        return InvalidRequest(message, field or None)
+        def name(path: Path) -> Path:
+            root = ("prompt", item) if many and path[0] == "prompt" else (names.get(str(path[0]), path[0]),)
+            return (*root, *path[1:])
+
+        told = error.renamed(name)
+        if many and error.path is not None and error.path[0] == "prompt" and told.path not in told.sentence:
+            return InvalidRequest([("prompt", item), ": ", *told.sentence], told.path)
+        return told
 
     submits = []
     for i, request in enumerate(requests):

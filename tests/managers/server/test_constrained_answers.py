@@ -80,11 +80,42 @@ async def test_options_of_a_constraint_go_with_response_format_too(client, front
 async def test_a_refused_schema_is_named_as_the_client_sent_it(client, front):
     from sapwood.managers.wire.errors import InvalidRequest
 
-    front.script = lambda submit: [InvalidRequest("json_schema: not at /a.", "json_schema")]
+    text = ": not at /properties/json_schema/prompt, 'max_tokens' template_kwargs."
+    front.script = lambda submit: [InvalidRequest([("json_schema",), text], "json_schema")]
     for body, param in (({"response_format": named()}, "response_format"), ({"json_schema": {}}, "json_schema")):
         status, answer = await client.post("/v1/chat/completions", {"messages": USER, **body})
         assert (status, answer["error"]["param"]) == (400, param)
-        assert answer["error"]["message"] == f"{param}: not at /a."
+        assert answer["error"]["message"] == f"{param}{text}"
+
+
+async def test_only_fields_are_renamed_in_a_refusal_never_what_the_client_wrote(client):
+    status, answer = await client.post(
+        "/v1/chat/completions",
+        {"messages": USER, "max_completion_tokens": 3, "min_tokens": 5, "chat_template_kwargs": {"max_tokens": 1}},
+    )
+    assert (status, answer["error"]["param"]) == (400, "min_tokens")
+    assert answer["error"]["message"] == "min_tokens 5 is above max_completion_tokens 3."
+    kwargs = {"template_kwargs": {"max_tokens": 10**30}}
+    status, answer = await client.post("/v1/chat/completions", {"messages": USER, "chat_template_kwargs": kwargs})
+    assert (status, answer["error"]["param"]) == (400, "chat_template_kwargs.template_kwargs.max_tokens")
+    assert answer["error"]["message"].startswith("chat_template_kwargs.template_kwargs.max_tokens is an integer")
+    body = {"prompt": ["a", "b"], "response_format": named(), "regex": "json_schema prompt"}
+    status, answer = await client.post("/v1/completions", body)
+    assert answer["error"]["message"] == "Give one of response_format and regex, not both."
+
+
+async def test_an_item_of_a_batch_is_named_and_its_text_is_not(client, front):
+    from sapwood.managers.wire.errors import InvalidRequest
+
+    sentences = (["The prompt 'prompt' is too long."], [("prompt",), " 'prompt' is too long."])
+    told = ("prompt[1]: The prompt 'prompt' is too long.", "prompt[1] 'prompt' is too long.")
+    usual = type(front).script
+    for sentence, message in zip(sentences, told, strict=True):
+        error = InvalidRequest(sentence, "prompt")
+        front.script = lambda submit, error=error: [error] if submit.prompt == ["b"] else usual(front, submit)
+        status, answer = await client.post("/v1/completions", {"prompt": ["a", "b"]})
+        assert (status, answer["error"]["param"]) == (400, "prompt[1]")
+        assert answer["error"]["message"] == message
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def test_every_field_is_declared_with_a_help_and_what_is_allowed():
     for name, option in OPTIONS.items():
         default = getattr(EngineConfig(), name)
         assert option.help
-        assert option.complaint(name, default) == ""
+        assert option.complaint(default) == ""
         bounded = option.most is not None or bool(option.choices)
         assert bounded or isinstance(default, bool) or name == "model", f"{name} takes anything"
 
@@ -49,4 +49,4 @@ def test_the_record_travels_whole():
 
 
 def test_an_option_without_limits_has_no_complaint():
-    assert Option("anything", "memory").complaint("name", 7) == ""
+    assert Option("anything", "memory").complaint(7) == ""
