@@ -87,9 +87,7 @@ class OpenRequests:
         request = self._by_wire_id.get(message.request_id)
         if request is not None:
             self._release(request)
-            invalid = message.kind == "invalid"
-            error = InvalidRequest(*message.refusal()) if invalid else RequestFailed(str(message.sentence[0]))
-            request.fail(error)
+            request.fail(message.error())
 
     def _drop(self, request: OpenRequest) -> None:
         if request.wire_id in self._by_wire_id:

@@ -7,7 +7,7 @@ from typing import Literal
 from ...constrained.spec import Unenforced
 from ...runtime.records import Message, Part, TopLogprobs
 from ...runtime.wanted import HiddenStates, PromptAnswer
-from .errors import FieldError, Path
+from .errors import FieldError, InvalidRequest, RequestFailed
 
 
 class Finish(Part, frozen=True):
@@ -134,7 +134,8 @@ class Rejected(Message, frozen=True):
         sentence = [each if isinstance(each, str) else list(each) for each in error.sentence]
         return cls(request_id, "invalid", sentence, None if error.path is None else list(error.path))
 
-    def refusal(self) -> tuple[list[str | Path], Path | None]:
-        """Sentence and path as `FieldError` takes them."""
+    def error(self) -> InvalidRequest | RequestFailed:
+        """The refusal as who asked is to get it."""
         sentence = [each if isinstance(each, str) else tuple(each) for each in self.sentence]
-        return sentence, None if self.path is None else tuple(self.path)
+        error = InvalidRequest(sentence, None if self.path is None else tuple(self.path))
+        return error if self.kind == "invalid" else RequestFailed(str(error))

@@ -125,10 +125,10 @@ async def test_a_refusal_names_its_field_and_is_the_same_again(
         rig.send(request_for("a", regex="refuse way"))
         answer = await rig.front.next()
         assert isinstance(answer, Rejected)
-        assert (answer.kind, answer.field, answer.message) == ("invalid", "regex", "regex: No way.")
+        assert (answer.kind, answer.path, str(answer.error())) == ("invalid", ["regex"], "regex: No way.")
     assert fake_compilers.read_text() == "refuse way\n"  # noqa: ASYNC240
     rig.send(request_for("a", regex=f"refuse {'way' * 9000}"))
-    assert len((await rig.front.next()).message) < 600
+    assert len(str((await rig.front.next()).error())) < 600
 
 
 async def test_slow_deadly_and_faulty_constraints_hurt_only_their_senders(
@@ -269,8 +269,8 @@ async def test_a_template_with_another_format_for_tools_needs_the_option(
     rig.send(request_for(messages=[USER], tools=[ADD]))
     answer = await rig.front.next()
     assert isinstance(answer, Rejected)
-    assert (answer.kind, answer.field) == ("invalid", "tools")
-    assert "hermes" in answer.message
+    assert (answer.kind, answer.path) == ("invalid", ["tools"])
+    assert "hermes" in str(answer.error())
     assert (await rig.submit(request_for(messages=[USER], tools=[ADD], tool_choice="none"))).grammar is None
 
 
@@ -281,4 +281,4 @@ async def test_tools_that_are_too_large_together_are_refused(
     rig.send(request_for(messages=[USER], tools=[ADD]))
     answer = await rig.front.next()
     assert isinstance(answer, Rejected)
-    assert answer.field == "tools"
+    assert answer.path == ["tools"]

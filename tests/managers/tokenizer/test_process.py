@@ -146,21 +146,21 @@ def test_a_conversation_goes_through_the_template(rig: Rig, ids_of: Ids, request
 
 def test_a_template_that_refuses_is_the_senders_fault(rig: Rig, request_for: Make) -> None:
     rejected = rig.rejected(request_for(messages=[{"role": "user", "content": "refuse"}]))
-    assert (rejected.kind, rejected.field) == ("invalid", "messages")
-    assert "no such turns" in rejected.message
+    assert (rejected.kind, rejected.path) == ("invalid", ["messages"])
+    assert "no such turns" in str(rejected.error())
 
 
 @pytest.mark.parametrize("excess", [0, 1, 100])
 def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(rig: Rig, request_for: Make, excess: int) -> None:
     rejected = rig.rejected(request_for("x" * (MAX_CONTEXT + excess)))
-    assert (rejected.kind, rejected.field) == ("invalid", "prompt")
-    assert str(MAX_CONTEXT + excess) in rejected.message
-    assert str(MAX_CONTEXT) in rejected.message
+    assert (rejected.kind, rejected.path) == ("invalid", ["prompt"])
+    assert str(MAX_CONTEXT + excess) in str(rejected.error())
+    assert str(MAX_CONTEXT) in str(rejected.error())
 
 
 def test_a_prompt_of_absurd_size_is_refused_too(rig: Rig, request_for: Make) -> None:
     rejected = rig.rejected(request_for("x" * 5_000_000))
-    assert "at least" in rejected.message
+    assert "at least" in str(rejected.error())
 
 
 def test_a_conversation_that_the_template_makes_far_too_long_is_refused_unencoded(
@@ -192,7 +192,7 @@ def test_a_long_conversation_that_is_rendered_holds_up_no_request(rig: Rig, requ
 def test_stop_ids_that_leave_nothing_for_min_tokens_are_refused(rig: Rig, request_for: Make) -> None:
     every = list(range(260))  # all that the tiny model has
     rejected = rig.rejected(request_for("x", stop_token_ids=every, min_tokens=1, max_tokens=2))
-    assert (rejected.kind, rejected.field) == ("invalid", "stop_token_ids")
+    assert (rejected.kind, rejected.path) == ("invalid", ["stop_token_ids"])
     assert len(rig.submit(request_for("x", stop_token_ids=every))[0].stop_ids) == 260
 
 
@@ -267,8 +267,8 @@ def test_where_the_first_token_is_scored_all_are_scored_whole_behind_the_start_o
 
 def test_a_continuation_that_is_too_long_is_refused(rig: Rig, score_for: Make) -> None:
     rejected = rig.rejected(score_for("a", ["x" * MAX_CONTEXT]))
-    assert rejected.field == "continuations[0]"
-    assert str(MAX_CONTEXT + 1) in rejected.message
+    assert rejected.path == ["continuations", 0]
+    assert str(MAX_CONTEXT + 1) in str(rejected.error())
 
 
 def test_an_abort_is_passed_on_after_its_request(rig: Rig, request_for: Make) -> None:
@@ -421,7 +421,7 @@ def test_a_prompt_of_one_token_has_one_entry_without_a_value(rig: Rig, ids_of: I
     chunk = rig.text(submit.request_id, ids_of("x"), finish=Finish("length"))
     assert chunk.prompt_logprobs is not None
     assert [(each.token_id, each.logprob, each.top) for each in chunk.prompt_logprobs] == [(ids_of("a")[0], None, [])]
-    assert rig.rejected(request_for("a", prompt_logprobs=0, logprob_start=1)).field == "logprob_start"
+    assert rig.rejected(request_for("a", prompt_logprobs=0, logprob_start=1)).path == ["logprob_start"]
 
 
 @pytest.mark.parametrize(("start", "known"), [(-1, 2), (-9, 0), (0, 0), (1, 1)])
@@ -434,7 +434,7 @@ def test_hidden_states_pass_through_from_where_they_are_wanted(
     answer = HiddenStates(known, 2, bytes(8 * (3 - known)))
     chunk = rig.text(submit.request_id, [], finish=Finish("length"), prompt=answer)
     assert (chunk.hidden, chunk.prompt_logprobs) == (answer, None)
-    assert rig.rejected(replace(request_for("a"), wanted=Wanted("hidden", 1))).field == "start"
+    assert rig.rejected(replace(request_for("a"), wanted=Wanted("hidden", 1))).path == ["start"]
 
 
 def test_a_score_carries_the_continuations_tokens(rig: Rig, ids_of: Ids, score_for: Make) -> None:
