@@ -25,9 +25,11 @@ class BuildWithKernels(build_py):
         assert spec.loader is not None
         build = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(build)
-        target = FOLDER if self.editable_mode else Path(self.build_lib, "sapwood", FOLDER)
+        target = (FOLDER if self.editable_mode else Path(self.build_lib, "sapwood", FOLDER)) / build.LIBRARY
+        if build.is_current(target):
+            return
         try:
-            build.build(target / build.LIBRARY)
+            build.build(target)
         except build.BuildError as error:
             self.warn(f"the CPU kernels were not built, torch will compute instead: {error}")
 
