@@ -91,7 +91,8 @@ class StepPlanner:
         Nobody leaves in vain: neither where all who could leave are not enough, nor before the step has room for who
         waits. Equals never retract each other here.
         """
-        if not len(self._queue) or not len(self._running):
+        highest = self._queue.highest_priority
+        if highest is None or all(request.priority >= highest for request in self._running):
             return
         rows = slots = 0  # for those who enter
         budget = self._chunk_tokens
@@ -103,6 +104,7 @@ class StepPlanner:
                 continue
             if _ahead(request, [other for other in self._running if other.to_prefill]) >= MAX_PARTIAL:
                 return
+            request.drop_held()
             demand = self._demand(request)
             if not self._would_fit(demand, slots, lower):
                 return
@@ -217,10 +219,10 @@ class StepPlanner:
         cache is as it was before: waiting is no use of a prefix."""
         if self._must_load(request):
             return "must load"
-        demand = self._demand(request)
-        if demand.tokens > budget and _ahead(request, partial) >= MAX_PARTIAL:
+        request.drop_held()
+        if _ahead(request, partial) >= MAX_PARTIAL and self._to_compute(request) > budget:
             return "too long now"
-        if len(self._running) and demand.slots > self._room():
+        if len(self._running) and self._demand(request).slots > self._room():
             return "no slots"
         self._queue.remove(request)
         limit = self._match_limit(request)
@@ -230,8 +232,13 @@ class StepPlanner:
         self._adopted(request, lease.length)
         return "admitted"
 
+    def _to_compute(self, request: Request) -> int:
+        """As `Demand.tokens`, without its cost."""
+        limit = self._match_limit(request)
+        matched = min(self._queue.match(request, self._cache), limit)
+        return request.known - max(matched, self._cache.below(request.namespace, request.tokens, limit))
+
     def _demand(self, request: Request) -> Demand:
-        request.drop_held()
         tokens, limit = request.tokens, self._match_limit(request)
         matched, unlocked = self._cache.survey(request.namespace, tokens, limit)
         held = max(matched, self._cache.below(request.namespace, tokens, limit))

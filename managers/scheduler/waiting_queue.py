@@ -32,6 +32,11 @@ class WaitingQueue:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def highest_priority(self) -> int | None:
+        """Of those that wait; None where nobody does."""
+        return self._entries[0][1].priority if self._entries else None
+
     def add(self, request: Request) -> None:
         """Queue a request; one that was retracted goes before all others of its priority."""
         insort(self._entries, (_arrival_order(request), request), key=lambda entry: entry[0])
@@ -49,20 +54,24 @@ class WaitingQueue:
         window = [request for _, request in self._entries[:WINDOW]]
         if not self._by_match or len(window) < 2:
             return window
-        if cache.version != self._matched_version:
-            self._matches.clear()
-            self._matched_version = cache.version
 
         def rank(request: Request) -> tuple[int, int, int, int, int]:
             if request.retracted or is_aged(request):
                 return (-request.priority, 0 if request.retracted else 1, 0, request.arrival, request.serial)
-            match = self._matches.get(request)
-            if match is None:
-                match = cache.peek(request.namespace, request.tokens, request.match_limit)
-                self._matches[request] = match
-            return (-request.priority, 2, -match, request.arrival, request.serial)
+            return (-request.priority, 2, -self.match(request, cache), request.arrival, request.serial)
 
         return sorted(window, key=rank)
+
+    def match(self, request: Request, cache: PrefixCache) -> int:
+        """How many leading tokens of a waiting request are cached; remembered until that may have changed."""
+        if cache.version != self._matched_version:
+            self._matches.clear()
+            self._matched_version = cache.version
+        match = self._matches.get(request)
+        if match is None:
+            match = cache.peek(request.namespace, request.tokens, request.match_limit)
+            self._matches[request] = match
+        return match
 
     def note_admitted(self, admitted: list[Request]) -> None:
         """Count a pass against every request that arrived before one which was admitted now."""
