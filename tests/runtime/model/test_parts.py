@@ -31,6 +31,7 @@ from sapwood.runtime.model.layers.parameters import LayerParameters
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.model.parts import GATED_MLP, SELF_ATTENTION
 from sapwood.runtime.model.tensors import LayerPart, RowsOf, TensorSpec
+from sapwood.runtime.wanted import Wanted
 from sapwood.runtime.weights.loading import open_checkpoint
 from tests.runtime.executors import executor_of
 
@@ -206,7 +207,7 @@ def test_a_feed_forward_part_of_a_family_alone(
 
     def scores(source: Path, **options: Any) -> np.ndarray:
         driver = drive(source, kv_tokens=128, **options)
-        driver.open(0, IDS, score_start=1)
+        driver.open(0, IDS, wanted=Wanted("logprobs", 1))
         return np.array([value for run in driver.prefill(0, IDS).scored for value in run.logprobs])
 
     expected = scores(llama)
