@@ -14,9 +14,9 @@ from .tracing.trace import Trace
 from .words.choices import ChoicesMethod, check_choices, token_length_normalized
 from .words.naming import naming
 from .words.options import gen_options, stop_texts
+from .words.python_types import pattern_of, schema_of
 from .words.reasoning import tags_of
 from .words.roles import in_role
-from .words.schema import pattern_of, schema_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

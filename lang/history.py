@@ -29,7 +29,7 @@ History = list[Segment | RoleBegin | RoleEnd]
 
 
 @dataclass
-class Message:
+class ChatMessage:
     """A message of a conversation; `closed` once its role has ended."""
 
     role: Role
@@ -37,13 +37,13 @@ class Message:
     closed: bool
 
 
-def messages_of(history: Iterable[Segment | RoleBegin | RoleEnd]) -> tuple[list[Message], str]:
+def messages_of(history: Iterable[Segment | RoleBegin | RoleEnd]) -> tuple[list[ChatMessage], str]:
     """The messages of a state, and the text that stands outside of them."""
-    messages: list[Message] = []
+    messages: list[ChatMessage] = []
     outside = ""
     for part in history:
         if isinstance(part, RoleBegin):
-            messages.append(Message(part.role, "", closed=False))
+            messages.append(ChatMessage(part.role, "", closed=False))
         elif isinstance(part, RoleEnd):
             messages[-1].closed = True
         elif messages and not messages[-1].closed:

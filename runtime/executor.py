@@ -22,7 +22,7 @@ from .records import unpack_ids
 from .runner import ModelStep, Runner, SharedPrefix
 from .sampling.rounds import RowMatcher, SamplingRounds, bitmasks, sample_rounds
 from .sampling.sampler import NOT_FINITE
-from .sampling.state import SamplingState, looks_back
+from .sampling.sampling_state import SamplingState, looks_back
 from .sampling.torch_choice import choose
 from .step import EntryResult, Failure, OpenRow, StepPlan, StepResult, TierCopy
 from .transfer import Fetched

@@ -38,7 +38,7 @@ class FixedAttention(Protocol):
 
 
 @dataclass(frozen=True)
-class _Graph:
+class _CapturedGraph:
     """inputs: int64 [3, size]: token ids, positions, slots. hidden [size, width]. Both are the graph's own memory."""
 
     inputs: Tensor
@@ -77,7 +77,7 @@ class DecodeGraphs:
         self._sizes = ladder(most)
         self._most_slots = FULLY_SHARED * pool.slots + most
         attention.reserve(self._sizes, self._most_slots)
-        self._graphs: dict[int, _Graph] = {}
+        self._graphs: dict[int, _CapturedGraph] = {}
         for size in reversed(self._sizes):  # the largest first: the others fit into its memory
             progress(f"capturing a CUDA graph for {size} sequences")
             inputs = torch.zeros(3, size, dtype=torch.int64, device=pool.device)
@@ -90,7 +90,7 @@ class DecodeGraphs:
             for _ in range(WARM_UPS):
                 run()
             result, replay = capture(run)
-            self._graphs[size] = _Graph(inputs, result, replay)
+            self._graphs[size] = _CapturedGraph(inputs, result, replay)
 
     def fits(self, batch: AttentionBatch) -> bool:
         """Whether a graph computes such a step: a decode of no more entries and slots than were captured for."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from .backends import device_of, load_runner
 from .errors import ModelError, UnsupportedModel
 from .executor import Executor
 from .graphs import CudaCapture
@@ -17,6 +16,7 @@ from .model.config import ModelConfig
 from .options import ExecutorOptions
 from .ranks import ALONE, Ranks
 from .runner import TorchRunner
+from .runner_loading import device_of, load_runner
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 KV_DTYPES = DTYPES | {"float8_e4m3fn": torch.float8_e4m3fn}

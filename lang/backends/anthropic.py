@@ -10,7 +10,7 @@ import msgspec
 from ..errors import BackendError, ProgramMisuse, Unsupported
 from ..history import History, messages_of
 from ..ir import Gen, GenOptions, Role, Select
-from .base import Backend, Completed, Emit, Sample, Usage, refuse_options
+from .base import Backend, Completed, Emit, Sample, TokenCounts, refuse_options
 from .http import HttpClient
 from .native import patiently
 
@@ -94,9 +94,9 @@ class Anthropic(Backend):
         return {"content": [{"type": "text", "text": text}], "stop_reason": reason, "usage": usage}
 
 
-def _usage(usage: dict[str, Any]) -> Usage:
+def _usage(usage: dict[str, Any]) -> TokenCounts:
     """The API counts cached tokens beside the prompt's others."""
     cached = usage.get("cache_read_input_tokens") or 0
     written = usage.get("cache_creation_input_tokens") or 0
     prompt = usage.get("input_tokens", 0) + cached + written
-    return Usage(prompt, cached, usage.get("output_tokens", 0))
+    return TokenCounts(prompt, cached, usage.get("output_tokens", 0))

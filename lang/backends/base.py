@@ -16,7 +16,7 @@ Emit = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Usage:
+class TokenCounts:
     """Token counts of one step. A prompt counts once, however many samples it has; cached: computed by earlier work."""
 
     prompt_tokens: int = 0
@@ -42,7 +42,7 @@ class Completed:
     """What a generation gave: its n samples, at least one."""
 
     samples: list[Sample]
-    usage: Usage
+    usage: TokenCounts
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Judged:
     """What a selection needs to know of every choice, in their order."""
 
     scored: list[Scored]
-    usage: Usage = field(default_factory=Usage)
+    usage: TokenCounts = field(default_factory=TokenCounts)
 
 
 class Backend(ABC):

@@ -120,7 +120,7 @@ def _begun_by_model(history: History) -> list[bool]:
 
 
 @dataclass
-class _Piece:
+class _OpenSegment:
     runs: list[str | list[int]]
     text: str = ""
 
@@ -130,7 +130,7 @@ class _Piece:
 
 def _split(rendering: Rendering, marks: Sequence[str]) -> list[Segment]:
     """The rendering without the marks, cut there. Raises InvalidRequest where they are not all there, in order."""
-    pieces = [_Piece([])]
+    pieces = [_OpenSegment([])]
     seen = []
     between = re.compile("(" + "|".join(map(re.escape, marks)) + ")")
     for run in rendering.prompt:
@@ -140,7 +140,7 @@ def _split(rendering: Rendering, marks: Sequence[str]) -> list[Segment]:
         for i, text in enumerate(between.split(run)):
             if i % 2:
                 seen.append(text)
-                pieces.append(_Piece([]))
+                pieces.append(_OpenSegment([]))
             elif text:
                 pieces[-1].runs.append(text)
     if seen != list(marks):

@@ -13,10 +13,10 @@ from ...managers.server.native.routes import Token as WireToken
 from ..errors import BackendError
 from ..running.loop import loop_thread
 from ..words.choices import ScoredToken
-from .base import Emit, Usage
+from .base import Emit, TokenCounts
 from .chat_pieces import Shapes
 from .http import HttpClient
-from .native import NativeBackend, NativeSample, Runs, Token
+from .native import AnswerToken, NativeBackend, NativeSample, Runs
 
 
 class RuntimeEndpoint(NativeBackend):
@@ -45,12 +45,12 @@ class RuntimeEndpoint(NativeBackend):
     def flush_cache(self) -> int:
         return msgspec.json.decode(loop_thread().call(self._http.post("/flush_cache", {})))["freed_tokens"]
 
-    async def _send(self, fields: dict[str, Any], emit: Emit | None) -> tuple[list[NativeSample], Usage]:
+    async def _send(self, fields: dict[str, Any], emit: Emit | None) -> tuple[list[NativeSample], TokenCounts]:
         if emit is None:
             answer = msgspec.json.decode(await self._http.post("/generate", fields), type=GenerateAnswer)
             return [_native([each]) for each in answer.choices], _usage(answer)
         parts: dict[int, list[Choice]] = {}
-        usage = Usage()
+        usage = TokenCounts()
         async for data in self._http.events("/generate", {**fields, "stream": True}):
             answer = msgspec.json.decode(data, type=GenerateAnswer)
             usage = _usage(answer)
@@ -64,7 +64,7 @@ class RuntimeEndpoint(NativeBackend):
 
     async def _score(
         self, prompt: Runs, continuations: Sequence[str | list[int]]
-    ) -> tuple[list[tuple[ScoredToken, ...]], Usage]:
+    ) -> tuple[list[tuple[ScoredToken, ...]], TokenCounts]:
         body = {"prompt": prompt, "continuations": list(continuations)}
         answer = msgspec.json.decode(await self._http.post("/score", body), type=ScoreAnswer)
         return [_scored(each) for each in answer.scores], _usage(answer)
@@ -74,9 +74,9 @@ class RuntimeEndpoint(NativeBackend):
         return msgspec.json.decode(await self._http.post("/render", body), type=Rendering)
 
 
-def _usage(answer: GenerateAnswer | ScoreAnswer) -> Usage:
+def _usage(answer: GenerateAnswer | ScoreAnswer) -> TokenCounts:
     usage = answer.usage
-    return Usage(usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens, usage.completion_tokens)
+    return TokenCounts(usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens, usage.completion_tokens)
 
 
 def _native(parts: list[Choice]) -> NativeSample:
@@ -91,9 +91,9 @@ def _native(parts: list[Choice]) -> NativeSample:
     )
 
 
-def _token(token: WireToken) -> Token:
+def _token(token: WireToken) -> AnswerToken:
     top = [(each.token_id, each.text, each.logprob) for each in token.top]
-    return Token(token.token_id, token.text, bytes(token.bytes), token.logprob, top)
+    return AnswerToken(token.token_id, token.text, bytes(token.bytes), token.logprob, top)
 
 
 def _scored(score: ContinuationScore) -> tuple[ScoredToken, ...]:

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from ...managers.front.engine import Engine
+from ...managers.front.generation import Completion, collect
 from ...managers.front.render import Rendering
-from ...managers.front.results import Completion, collect
 from ...managers.wire.answers import TextChunk, TokenLogprob
 from ..words.choices import ScoredToken
-from .base import Emit, Usage
+from .base import Emit, TokenCounts
 from .chat_pieces import Shapes
-from .native import NativeBackend, NativeSample, Runs, Token
+from .native import AnswerToken, NativeBackend, NativeSample, Runs
 
 
 class EngineBackend(NativeBackend):
@@ -26,7 +26,7 @@ class EngineBackend(NativeBackend):
     def flush_cache(self) -> int:
         return self.engine.flush_cache()
 
-    async def _send(self, fields: dict[str, Any], emit: Emit | None) -> tuple[list[NativeSample], Usage]:
+    async def _send(self, fields: dict[str, Any], emit: Emit | None) -> tuple[list[NativeSample], TokenCounts]:
         prompt, others = fields["prompt"], {name: value for name, value in fields.items() if name != "prompt"}
         if emit is None:
             (generation,) = await self.engine.agenerate([prompt], **others)
@@ -35,7 +35,7 @@ class EngineBackend(NativeBackend):
             completions = await self._streamed(prompt, others, emit)
         first = completions[0]
         made = sum(each.completion_tokens for each in completions)
-        return [_native(each) for each in completions], Usage(first.prompt_tokens, first.cached_tokens, made)
+        return [_native(each) for each in completions], TokenCounts(first.prompt_tokens, first.cached_tokens, made)
 
     async def _streamed(self, prompt: Any, fields: dict[str, Any], emit: Emit) -> list[Completion]:
         async def passed_on(stream: AsyncIterator[TextChunk]) -> AsyncIterator[TextChunk]:
@@ -49,10 +49,10 @@ class EngineBackend(NativeBackend):
 
     async def _score(
         self, prompt: Runs, continuations: Sequence[str | list[int]]
-    ) -> tuple[list[tuple[ScoredToken, ...]], Usage]:
+    ) -> tuple[list[tuple[ScoredToken, ...]], TokenCounts]:
         scores = await self.engine.ascore(prompt, continuations)
         tokens = [tuple(ScoredToken(t.token_id, t.text, t.logprob or 0.0) for t in each.tokens) for each in scores]
-        return tokens, Usage(sum(s.prompt_tokens for s in scores), sum(s.cached_tokens for s in scores))
+        return tokens, TokenCounts(sum(s.prompt_tokens for s in scores), sum(s.cached_tokens for s in scores))
 
     async def _render(self, messages: list[dict[str, Any]], opens: bool) -> Rendering:
         return await self.engine.arender(messages, add_generation_prompt=opens)
@@ -64,6 +64,6 @@ def _native(completion: Completion) -> NativeSample:
     return NativeSample(completion.text, completion.token_ids, finish.reason, finish.matched, logprobs)
 
 
-def _token(token: TokenLogprob) -> Token:
+def _token(token: TokenLogprob) -> AnswerToken:
     top = [(each.token_id, each.text, each.logprob) for each in token.top]
-    return Token(token.token_id, token.text, token.data, token.logprob, top)
+    return AnswerToken(token.token_id, token.text, token.data, token.logprob, top)

@@ -14,7 +14,7 @@ from ...managers.wire.errors import Overloaded
 from ..history import History
 from ..ir import Gen, GenOptions, Role, Select
 from ..words.choices import Scored, ScoredToken
-from .base import Backend, Completed, Emit, Judged, Sample, Usage
+from .base import Backend, Completed, Emit, Judged, Sample, TokenCounts
 from .chat_pieces import ChatPieces, Shapes
 
 PATIENCE_SECONDS = 60.0  # how long an overloaded server is asked again
@@ -25,7 +25,7 @@ Runs = list[str | list[int]]
 
 
 @dataclass(frozen=True)
-class Token:
+class AnswerToken:
     """A token with its bytes, its log-probability, and the likeliest others as (id, text, log-probability)."""
 
     token_id: int
@@ -43,7 +43,7 @@ class NativeSample:
     token_ids: list[int]
     finish_reason: str
     matched: int | str | None
-    logprobs: list[Token] | None
+    logprobs: list[AnswerToken] | None
 
 
 class NativeBackend(Backend):
@@ -76,7 +76,7 @@ class NativeBackend(Backend):
         free, more = await patiently(lambda: self._score([], ids))
         scored = [Scored(each, tuple(token.logprob for token in other)) for each, other in zip(tokens, free)]
         cached = usage.cached_tokens + more.cached_tokens
-        return Judged(scored, Usage(usage.prompt_tokens + more.prompt_tokens, cached))
+        return Judged(scored, TokenCounts(usage.prompt_tokens + more.prompt_tokens, cached))
 
     async def text(self, history: History) -> str:
         return "".join(each.text for each in await self._pieces.prompt(history))
@@ -85,13 +85,13 @@ class NativeBackend(Backend):
         return [run for segment in await self._pieces.prompt(history) for run in segment.runs if run]
 
     @abstractmethod
-    async def _send(self, fields: dict[str, Any], emit: Emit | None) -> tuple[list[NativeSample], Usage]:
+    async def _send(self, fields: dict[str, Any], emit: Emit | None) -> tuple[list[NativeSample], TokenCounts]:
         """One request of `managers.front.request_fields.GenerateRequest`'s fields."""
 
     @abstractmethod
     async def _score(
         self, prompt: Runs, continuations: Sequence[str | list[int]]
-    ) -> tuple[list[tuple[ScoredToken, ...]], Usage]:
+    ) -> tuple[list[tuple[ScoredToken, ...]], TokenCounts]:
         """Each continuation's tokens with their log-probabilities."""
 
     @abstractmethod
@@ -117,7 +117,7 @@ def _sample(sample: NativeSample, with_logprobs: bool) -> Sample:
     return Sample(sample.text, kept_runs(sample), sample.finish_reason, shown)
 
 
-def _shown(token: Token) -> dict[str, Any]:
+def _shown(token: AnswerToken) -> dict[str, Any]:
     top = [{"token_id": i, "text": text, "logprob": logprob} for i, text, logprob in token.top]
     return {"token_id": token.token_id, "text": token.text, "logprob": token.logprob, "top": top}
 

@@ -12,7 +12,7 @@ from ..errors import BackendError, ProgramMisuse, Unsupported
 from ..history import History, messages_of
 from ..ir import Gen, GenOptions, Role, Select
 from ..words.choices import Scored, ScoredToken
-from .base import Backend, Completed, Emit, Judged, Sample, Usage, refuse_options
+from .base import Backend, Completed, Emit, Judged, Sample, TokenCounts, refuse_options
 from .http import HttpClient
 from .native import patiently
 
@@ -206,8 +206,8 @@ def _scored(logprobs: dict[str, Any], prompt_length: int, name: str) -> Scored:
     return Scored(tuple(ScoredToken(None, text, value) for text, value in zip(tokens, values)))
 
 
-def _usage(usage: dict[str, Any] | None) -> Usage:
+def _usage(usage: dict[str, Any] | None) -> TokenCounts:
     if not usage:
-        return Usage()
+        return TokenCounts()
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    return Usage(usage.get("prompt_tokens", 0), cached, usage.get("completion_tokens", 0))
+    return TokenCounts(usage.get("prompt_tokens", 0), cached, usage.get("completion_tokens", 0))

@@ -10,7 +10,7 @@ from ..errors import ProgramError, ProgramMisuse, UnknownVariable
 from ..history import History, Segment
 from ..ir import RoleBegin, RoleEnd, Text
 from .loop import loop_thread
-from .steps import Item
+from .program_steps import Item
 from .stream import Stream
 from .variables import Generated, Reasoning, Variable
 

@@ -62,7 +62,7 @@ class Reasoning(Generated):
         return self.output.outcome().reasoning
 
 
-class Span(Variable):
+class Scope(Variable):
     """The text of a stretch of a state, the edges of roles left out."""
 
     def __init__(self, items: tuple[Any, ...]) -> None:

@@ -11,8 +11,8 @@ from ..errors import ProgramError, ProgramMisuse, UnknownVariable
 from ..ir import Content, Expr, Gen, RoleBegin, RoleEnd, Select, SeparateReasoning, Text, flatten
 from ..running.loop import loop_thread
 from ..running.output import Output
+from ..running.program_steps import Item, generation, selection
 from ..running.run import Event, Run
-from ..running.steps import Item, generation, selection
 from ..running.stream import Stream
 from ..running.text_stream import when_known
 from ..running.variables import Generated, Reasoning, Variable

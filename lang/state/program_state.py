@@ -13,11 +13,11 @@ from ..errors import ProgramCancelled, ProgramError, ProgramMisuse, UnknownVaria
 from ..history import messages_of
 from ..ir import Concat, Content, Role
 from ..running.loop import loop_thread
+from ..running.program_steps import resolved
 from ..running.report import Report
-from ..running.steps import resolved
 from ..running.stream import Stream
 from ..running.text_stream import text_stream
-from ..running.variables import Fixed, Span
+from ..running.variables import Fixed, Scope
 from ..words.roles import RoleBlock, in_role
 from .branch import Branch
 from .fork_group import ForkGroup
@@ -76,7 +76,7 @@ class ProgramState:
         """What is added within is the value of the variable `name`, afterwards."""
         start = len(self._branch.items)
         yield
-        self._branch.variables[name] = Span(self._branch.items.snapshot()[start:])
+        self._branch.variables[name] = Scope(self._branch.items.snapshot()[start:])
 
     # --- branching -------------------------------------------------------------------------------------------------
 

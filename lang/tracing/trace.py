@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..backends.base import Backend, Completed, Emit, Judged, Sample, Usage
+from ..backends.base import Backend, Completed, Emit, Judged, Sample, TokenCounts
 from ..history import History
 from ..ir import Gen, GenOptions, Role, Select
 from ..running.output import Output
 from ..running.run import Event, Run
 from ..words.choices import Scored, ScoredToken
-from ..words.schema import PATTERNS
+from ..words.python_types import PATTERNS
 from .picture import draw
 
 _SHOWN_CHARACTERS = 48
@@ -27,7 +27,7 @@ _VALUES = {PATTERNS[int][0]: "0", PATTERNS[float][0]: "0.0", PATTERNS[bool][0]: 
 
 
 @dataclass(frozen=True)
-class Node:
+class TraceNode:
     """kind: "text", "gen", "select" or "join". line: of the program, 0 where there is none to name."""
 
     number: int
@@ -53,7 +53,7 @@ class Trace:
     def __init__(self, run: Run, error: BaseException | None) -> None:
         self.program = run.program
         self.stopped = None if error is None else f"{type(error).__name__}: {error}"
-        graph = _Graph()
+        graph = _GraphBuilder()
         for event in run.events:
             graph.take(event)
         self.nodes = graph.nodes
@@ -82,11 +82,11 @@ class Trace:
         return self.svg()
 
 
-class _Graph:
+class _GraphBuilder:
     """Built event by event."""
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[TraceNode] = []
         self.edges: list[Edge] = []
         self._tips: dict[str, int | None] = {}  # by branch, its last node
         self._texts: dict[int, str] = {}  # of text nodes
@@ -114,7 +114,7 @@ class _Graph:
         tip = self._tips.get(branch)
         if tip is not None and tip in self._texts and tip not in self._shared:
             self._texts[tip] += text
-            self.nodes[tip - 1] = Node(tip, "text", _short(self._texts[tip]), branch)
+            self.nodes[tip - 1] = TraceNode(tip, "text", _short(self._texts[tip]), branch)
             number = tip
         else:
             number = self._add("text", _short(text), branch, tip)
@@ -143,7 +143,7 @@ class _Graph:
 
     def _add(self, kind: str, label: str, branch: str, before: int | None, line: int = 0) -> int:
         number = len(self.nodes) + 1
-        self.nodes.append(Node(number, kind, label, branch, line))
+        self.nodes.append(TraceNode(number, kind, label, branch, line))
         if before is not None:
             self.edges.append(Edge(before, number, "prefix"))
         self._tips[branch] = number
@@ -166,7 +166,7 @@ class TraceBackend(Backend):
 
     async def generate(self, history: History, options: GenOptions, emit: Emit | None) -> Completed:
         texts = [_VALUES.get(options.regex or "", f"«{next(self._numbers)}»") for _ in range(options.n or 1)]
-        return Completed([Sample(text, (text,), "stop") for text in texts], Usage())
+        return Completed([Sample(text, (text,), "stop") for text in texts], TokenCounts())
 
     async def judge(self, history: History, choices: Sequence[str], *, unconditional: bool) -> Judged:
         return Judged([Scored((ScoredToken(i, choice, 0.0),), (0.0,)) for i, choice in enumerate(choices)])

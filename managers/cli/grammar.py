@@ -33,7 +33,7 @@ _SUFFIXES = {".json": "schema", ".regex": "regex", ".txt": "regex", ".ebnf": "eb
 
 
 @dataclass(frozen=True)
-class _Document:
+class _JudgedText:
     """One text to judge. name: of its file. line: in a file of several."""
 
     name: str
@@ -107,17 +107,17 @@ def _kind_of(body: str) -> str | None:
         return None
 
 
-def _documents(path: Path, kind: Kind) -> Iterator[_Document]:
+def _documents(path: Path, kind: Kind) -> Iterator[_JudgedText]:
     """The texts in a file. Raises InvalidRequest where it, or the next one in it, cannot be read."""
     text = _read(path)
     if path.suffix != ".jsonl":
-        yield _Document(path.name, text.removesuffix("\n") if kind in ("regex", "ebnf") else text.strip())
+        yield _JudgedText(path.name, text.removesuffix("\n") if kind in ("regex", "ebnf") else text.strip())
         return
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         text = _string(line, path, number) if kind in ("regex", "ebnf") else line.strip()
-        yield _Document(path.name, text, number)
+        yield _JudgedText(path.name, text, number)
 
 
 def _string(line: str, path: Path, number: int) -> str:
@@ -183,7 +183,7 @@ def _warning(compiled: Compiled) -> str:
     return f"the schema constrains nothing, any JSON value satisfies it: no keyword in it is enforced ({names} are not)"
 
 
-def _verdict(index: int, document: _Document, why: str, *, as_json: bool) -> str:
+def _verdict(index: int, document: _JudgedText, why: str, *, as_json: bool) -> str:
     """why: it is rejected; "" where it is accepted."""
     if as_json:
         said = {"document": index, "accepted": not why, "file": document.name}

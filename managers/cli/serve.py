@@ -8,8 +8,8 @@ import time
 from importlib.metadata import version
 
 from ..front.front import Front
-from ..server.run import Server, address_of, bind
-from ..server.state import ServerState
+from ..server.server_state import ServerState
+from ..server.serving import Server, address_of, bind
 from ..wire.logs import start_logging
 from .options import config_of
 

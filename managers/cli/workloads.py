@@ -33,7 +33,7 @@ class BenchError(SapwoodError):
 
 
 @dataclass(frozen=True)
-class Sample:
+class TimedCompletion:
     """One completion. Times in seconds from sending the request."""
 
     first_token: float
@@ -68,7 +68,7 @@ class Target:
         self._model = model
         self._places = asyncio.Semaphore(AT_ONCE)
 
-    async def complete(self, prompt: str, tokens: int) -> Sample:
+    async def complete(self, prompt: str, tokens: int) -> TimedCompletion:
         """One greedy, streamed completion of exactly `tokens` tokens; at most AT_ONCE run at once."""
         body = {
             "model": self._model,
@@ -99,7 +99,9 @@ class Target:
                         texts.append(choice["text"])
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
             last = time.perf_counter() - began
-            return Sample(first or last, usage["prompt_tokens"], cached, usage["completion_tokens"], "".join(texts))
+            return TimedCompletion(
+                first or last, usage["prompt_tokens"], cached, usage["completion_tokens"], "".join(texts)
+            )
 
 
 def _words(rng: random.Random, count: int) -> str:
@@ -110,38 +112,38 @@ def _times(scale: float, count: int) -> range:
     return range(max(1, round(scale * count)))
 
 
-async def _one_by_one(target: Target, prompts: list[str], tokens: int) -> list[Sample]:
+async def _one_by_one(target: Target, prompts: list[str], tokens: int) -> list[TimedCompletion]:
     return [await target.complete(prompt, tokens) for prompt in prompts]
 
 
-async def _together(target: Target, prompts: list[str], tokens: int) -> list[Sample]:
+async def _together(target: Target, prompts: list[str], tokens: int) -> list[TimedCompletion]:
     return await asyncio.gather(*(target.complete(prompt, tokens) for prompt in prompts))
 
 
-async def single_decode(target: Target, rng: random.Random, scale: float) -> list[Sample]:
+async def single_decode(target: Target, rng: random.Random, scale: float) -> list[TimedCompletion]:
     """One stream at a time, short prompts: how fast a lone client gets tokens."""
     return await _one_by_one(target, [_words(rng, 48) for _ in _times(scale, 3)], 128)
 
 
-async def prefill(target: Target, rng: random.Random, scale: float) -> list[Sample]:
+async def prefill(target: Target, rng: random.Random, scale: float) -> list[TimedCompletion]:
     """One long new prompt at a time, one token each: how fast prompts are computed."""
     return await _one_by_one(target, [_words(rng, 1000) for _ in _times(scale, 4)], 1)
 
 
-async def batch_unique(target: Target, rng: random.Random, scale: float) -> list[Sample]:
+async def batch_unique(target: Target, rng: random.Random, scale: float) -> list[TimedCompletion]:
     """Many prompts with nothing in common: batching alone."""
     return await _together(target, [_words(rng, 96) for _ in _times(scale, 48)], 64)
 
 
-async def few_shot(target: Target, rng: random.Random, scale: float) -> list[Sample]:
+async def few_shot(target: Target, rng: random.Random, scale: float) -> list[TimedCompletion]:
     """One long shared prefix, short tails, short answers."""
     shared = _words(rng, 1000)
     return await _together(target, [f"{shared} {_words(rng, 24)}" for _ in _times(scale, 64)], 16)
 
 
-async def tree(target: Target, rng: random.Random, scale: float) -> list[Sample]:
+async def tree(target: Target, rng: random.Random, scale: float) -> list[TimedCompletion]:
     """Three levels of four branches each, every level sent as its full text."""
-    samples: list[Sample] = []
+    samples: list[TimedCompletion] = []
     level = [_words(rng, 500)]
     for _ in range(3):
         prompts = [f"{parent} {_words(rng, 20)}" for parent in level for _ in range(4)]
@@ -151,10 +153,10 @@ async def tree(target: Target, rng: random.Random, scale: float) -> list[Sample]
     return samples
 
 
-async def multi_turn(target: Target, rng: random.Random, scale: float) -> list[Sample]:
+async def multi_turn(target: Target, rng: random.Random, scale: float) -> list[TimedCompletion]:
     """Eight conversations of five turns, all at once."""
 
-    async def conversation(own: random.Random) -> list[Sample]:
+    async def conversation(own: random.Random) -> list[TimedCompletion]:
         history, samples = _words(own, 200), []
         for _ in range(5):
             history += " " + _words(own, 24)
@@ -166,7 +168,7 @@ async def multi_turn(target: Target, rng: random.Random, scale: float) -> list[S
     return [each for all_ in await asyncio.gather(*(conversation(random.Random(s)) for s in seeds)) for each in all_]
 
 
-WORKLOADS: dict[str, Callable[[Target, random.Random, float], Awaitable[list[Sample]]]] = {
+WORKLOADS: dict[str, Callable[[Target, random.Random, float], Awaitable[list[TimedCompletion]]]] = {
     "W1_single_decode": single_decode,
     "W2_prefill": prefill,
     "W3_batch_unique": batch_unique,

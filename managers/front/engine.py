@@ -18,12 +18,12 @@ from ..wire.errors import InvalidRequest
 from ..wire.questions import Stats
 from ..wire.requests import Submit
 from .bodies import struct_from
-from .config import config_from
 from .front_thread import FrontThread
+from .generation import Generation, Score, collect
+from .keyword_options import config_from
 from .params import score_to_submit, to_submit
 from .render import Rendering, RenderRequest, render_to_chat
 from .request_fields import GenerateRequest, ScoreRequest
-from .results import Generation, Score, collect
 from .startup import FrontInfo
 from .streams import RequestStream
 
@@ -48,7 +48,7 @@ class Engine:
     def __init__(self, model: str | Path = "smollm2", **options: Any) -> None:
         """Start the engine; returns when it can serve.
 
-        model: "smollm2", a .gguf file, a Hugging Face directory, or a hub id. options: see `managers.front.config`;
+        model: "smollm2", a .gguf file, a Hugging Face directory, or a hub id. options: see `managers.wire.options`;
         `log_level` is "warning" unless given.
         """
         config = config_from({"log_level": "warning", **options, "model": str(model)})

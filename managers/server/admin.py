@@ -12,10 +12,10 @@ from ..wire.questions import Stats
 from .errors import Answer, ErrorDetail
 from .reading import read_body
 from .responses import json_response
-from .state import STATE, ServerState
+from .server_state import STATE, ServerState
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
+class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """max_model_len: most tokens of prompt + completion."""
 
     id: str
@@ -27,7 +27,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     object: str = "list"
-    data: list[Model]
+    data: list[ServedModel]
 
 
 class AbortBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,9 +83,9 @@ async def abort(request: web.Request) -> web.Response:
     return json_response({"request_id": body.request_id, "aborted": True})
 
 
-def _model(state: ServerState) -> Model:
+def _model(state: ServerState) -> ServedModel:
     front = state.require_ready()
-    return Model(id=state.model_name, created=state.created, max_model_len=front.info.max_context)
+    return ServedModel(id=state.model_name, created=state.created, max_model_len=front.info.max_context)
 
 
 async def _stats(state: ServerState) -> Stats | None:

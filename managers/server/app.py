@@ -12,13 +12,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 from ...runtime.errors import SapwoodError
 from ..wire.logs import logger
 from . import admin
-from .connection import Runner
+from .connection import ServerRunner
 from .errors import UnknownPath, answer_for
 from .native import render as native_render
 from .native import routes as native
 from .openai import routes as openai_routes
 from .reading import MAX_BODY_BYTES
-from .state import STATE, ServerState
+from .server_state import STATE, ServerState
 
 log = logger("server")
 
@@ -30,7 +30,7 @@ def make_runner(state: ServerState) -> web.AppRunner:
     """Runs the application around a state."""
     http_log = logger("server.http")
     http_log.addFilter(_one_line)
-    return Runner(
+    return ServerRunner(
         _make_app(state),
         state.head_seconds,
         logger=http_log,

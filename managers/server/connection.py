@@ -17,7 +17,7 @@ from .errors import Answer, answer_for, bad_http
 _LATE = "The request's head did not arrive within {:g} seconds."
 
 
-class Runner(web.AppRunner):
+class ServerRunner(web.AppRunner):
     """Runs an application on such connections."""
 
     def __init__(self, app: web.Application, head_seconds: float, **options: Any) -> None:
@@ -28,10 +28,10 @@ class Runner(web.AppRunner):
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
-        return _Server(made, self._head_seconds)
+        return _ConnectionFactory(made, self._head_seconds)
 
 
-class _Server(web.Server):
+class _ConnectionFactory(web.Server):
     """The factory of connections: another server's twin."""
 
     def __init__(self, twin: web.Server, head_seconds: float) -> None:

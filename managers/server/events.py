@@ -14,7 +14,7 @@ from aiohttp import web
 
 from ..wire.answers import TextChunk
 from .errors import Answer, answer_for
-from .state import STATE
+from .server_state import STATE
 from .work import Work
 
 _HEADERS = {

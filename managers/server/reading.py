@@ -10,7 +10,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from ..front.side_thread import in_thread
-from .state import STATE
+from .server_state import STATE
 
 MAX_BODY_BYTES = 16 * 2**20
 LARGE_BODY_BYTES = 256 * 1024  # decoding and checking more may take long; that is done in a thread, one at a time

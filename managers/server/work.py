@@ -12,14 +12,14 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 
 from ...runtime.errors import SapwoodError
-from ..front.results import Completion, collect
+from ..front.generation import Completion, collect
 from ..front.streams import RequestStream
 from ..wire.answers import Effort, TextChunk
 from ..wire.errors import InvalidRequest
 from ..wire.logs import logger
 from ..wire.requests import Submit
 from .errors import answer_for
-from .state import ServerState
+from .server_state import ServerState
 from .usage import PromptDetails, Usage, completion_details
 
 log = logger("server")

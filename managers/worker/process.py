@@ -108,8 +108,8 @@ def _serve(child: Child, followers: Followers) -> None:
 
 def _join(child: Child, configure: ConfigureWorker, followers: Followers) -> Ranks:
     """The model's ranks, once all of them are there."""
-    from ...runtime.backends import device_of
     from ...runtime.ranks import ALONE, join_ranks
+    from ...runtime.runner_loading import device_of
 
     roles = child.link.workers
     if len(roles) == 1:

@@ -26,7 +26,7 @@ GROUP_SLOTS = 2048  # slots gathered at once, unless one entry alone has more
 
 
 @dataclass(frozen=True)
-class _Group:
+class _QueryGroup:
     """Entries computed together, padded to `count` rectangles of `queries` by `keys`.
 
     rows [count * queries]: rows of q (padding repeats the entry's last). slots [count * keys].
@@ -52,7 +52,7 @@ class TorchAttention(Attention):
         super().__init__(config, pool)
         if pool.dtype.itemsize == 1:
             raise UnsupportedModel(f"the torch backend has no KV pool of {pool.dtype}; flashinfer, on a GPU, has")
-        self._groups: dict[int, list[_Group]] = {}  # by window
+        self._groups: dict[int, list[_QueryGroup]] = {}  # by window
         empty = torch.empty(0, config.kv_heads, config.head_dim, dtype=pool.dtype, device=pool.device)
         self._gathered = (empty, empty)  # K and V of one group; kept, since fresh memory costs more than the copy
 
@@ -63,7 +63,7 @@ class TorchAttention(Attention):
             shape = (most, *self._gathered[0].shape[1:])
             self._gathered = (self._gathered[0].new_empty(shape), self._gathered[0].new_empty(shape))
 
-    def _grouped(self, batch: AttentionBatch, window: int) -> list[_Group]:
+    def _grouped(self, batch: AttentionBatch, window: int) -> list[_QueryGroup]:
         query_counts, key_counts = np.diff(batch.qo_indptr), np.diff(batch.kv_indptr)
         if window:  # what no query sees is not read
             key_counts = np.minimum(key_counts, query_counts + window - 1)
@@ -89,7 +89,7 @@ class TorchAttention(Attention):
             out.index_copy_(0, group.targets, flat if group.kept is None else flat.index_select(0, group.kept))
         return out
 
-    def _attend(self, group: _Group, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _attend(self, group: _QueryGroup, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [count, heads, queries, head_dim]; k, v [count, kv_heads, keys, head_dim] -> as q."""
         scale, cap = self.config.attention_scale, self.config.score_cap
         if not cap:
@@ -143,7 +143,7 @@ def _rectangle(
     window: int,
     *,
     squares: bool,
-) -> _Group:
+) -> _QueryGroup:
     """Entries that fill one rectangle. key_counts: how many of an entry's slots are read, its last ones. squares:
     whether one that needs no more than the triangle may go without a mask."""
     own_queries, own_keys = query_counts[entries][:, None], key_counts[entries][:, None]
@@ -164,7 +164,7 @@ def _rectangle(
             seen &= keys[None] > last_seen[:, :, None] - window
         seen = to_device(seen, pool.device).unsqueeze(1)
         mask = torch.zeros(seen.shape, device=pool.device).masked_fill_(~seen, float("-inf"))
-    return _Group(
+    return _QueryGroup(
         count=count,
         rows=_index(rows, pool),
         slots=_index(slots, pool),

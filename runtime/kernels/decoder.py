@@ -17,8 +17,8 @@ from ..errors import UnsupportedModel
 from ..kv_pool import KVPool
 from ..model.config import ModelConfig
 from ..runner import ModelStep, Runner
-from . import native
-from .native import Library, address, ints
+from . import bindings
+from .bindings import Library, address, ints
 from .packing import PackedMatrix
 
 Result = TypeVar("Result")
@@ -94,7 +94,7 @@ class NativeDecoder(Runner):
         self.dtype = "+".join(sorted({matrix.type for matrix in matrices}))
         self.parameters = sum(matrix.n * matrix.k for matrix in matrices) + weights.vector_values
         self.weight_bytes = sum(matrix.nbytes for matrix in matrices) + 4 * weights.vector_values
-        self._layers = (native.Layer * config.layers)(*(self._layer(i) for i in range(config.layers)))
+        self._layers = (bindings.Layer * config.layers)(*(self._layer(i) for i in range(config.layers)))
         self._model = self._describe()
 
     @property
@@ -120,11 +120,11 @@ class NativeDecoder(Runner):
         """Attention alone, over a layer's pool as it is: q float32 [tokens, heads, head_dim], rotated."""
         return with_arrays(step, None, lambda arrays: self._workspace.attention(self._model, layer, arrays, q))
 
-    def _layer(self, index: int) -> native.Layer:
+    def _layer(self, index: int) -> bindings.Layer:
         weights = self.weights.layers[index]
         keys, values = self.pool.layer(index)
         bias = None if weights.qkv_bias is None else address(weights.qkv_bias)
-        return native.Layer(
+        return bindings.Layer(
             attn_norm=address(weights.attn_norm),
             qkv_bias=bias,
             mlp_norm=address(weights.mlp_norm),
@@ -133,9 +133,9 @@ class NativeDecoder(Runner):
             **{name: getattr(weights, name).struct() for name in MATRICES},
         )
 
-    def _describe(self) -> native.Model:
+    def _describe(self) -> bindings.SwModel:
         config, weights = self.config, self.weights
-        return native.Model(
+        return bindings.SwModel(
             layers=config.layers,
             heads=config.heads,
             kv_heads=config.kv_heads,
@@ -143,14 +143,14 @@ class NativeDecoder(Runner):
             width=config.hidden_size,
             inner=config.intermediate_size,
             vocab=config.vocab_size,
-            kv_type=native.TYPES[KV_TYPES[self.pool.dtype]],
+            kv_type=bindings.TYPES[KV_TYPES[self.pool.dtype]],
             slots=self.pool.slots,
             rms_eps=config.rms_eps,
             rope_frequencies=address(weights.rope_frequencies),
             norm=address(weights.norm),
             embed=weights.embed.struct(),
             head=weights.head.struct(),
-            layer=cast(self._layers, POINTER(native.Layer)),
+            layer=cast(self._layers, POINTER(bindings.Layer)),
         )
 
 
@@ -180,7 +180,7 @@ def check_model(config: ModelConfig) -> None:
         )
 
 
-def with_arrays(step: ModelStep, hidden: np.ndarray | None, call: Callable[[native.Step], Result]) -> Result:
+def with_arrays(step: ModelStep, hidden: np.ndarray | None, call: Callable[[bindings.Step], Result]) -> Result:
     """Calls with the step's arrays as the kernels take them, which live for the length of the call."""
     arrays = {
         name: ints(getattr(step, name))
@@ -195,7 +195,7 @@ def with_arrays(step: ModelStep, hidden: np.ndarray | None, call: Callable[[nati
     arrays["group_entries"] = ints([entry for group in step.shared for entry in group.entries])
     arrays["group_lengths"] = ints([group.length for group in step.shared])
     return call(
-        native.Step(
+        bindings.Step(
             tokens=tokens,
             entries=entries,
             groups=len(step.shared),

@@ -19,8 +19,8 @@ from ..weights.checkpoint import Checkpoint
 from ..weights.gguf_checkpoint import GGUFCheckpoint
 from ..weights.loading import open_checkpoint
 from ..weights.quantized_checkpoint import QuantizedCheckpoint
+from .bindings import Library
 from .decoder import LayerWeights, NotForKernels, Weights, check_model
-from .native import Library
 from .packing import PackedMatrix, Packer, unpaired_order
 from .stored import quantized, stored_matrix
 
@@ -60,14 +60,14 @@ def load_weights(
         then = f", then quantized to {quantize}" if quantize else ""
         progress(what_becomes_of(checkpoint, torch.float32) + then)
     packer = Packer(library, library.workspace(threads))
-    reader = _Reader(checkpoint, family, packer, QUANTIZATIONS.get(quantize, ""))
+    reader = _WeightReader(checkpoint, family, packer, QUANTIZATIONS.get(quantize, ""))
     weights = reader.read(config, specs, frequencies)
     if quantize and not reader.quantized:
         raise UnsupportedModel(f"quantize {quantize} has nothing to do: every matrix of {path} is quantized already")
     return config, weights
 
 
-class _Reader:
+class _WeightReader:
     """Reads the tensors of one checkpoint, each into its own place."""
 
     def __init__(self, checkpoint: Checkpoint, family: Family, packer: Packer, quantize: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .native import ALIGN_BYTES, SPARE_BYTES, TYPES, Library, Matrix, Workspace, address
+from .bindings import ALIGN_BYTES, SPARE_BYTES, TYPES, Library, Matrix, Workspace, address
 
 
 @dataclass(frozen=True)

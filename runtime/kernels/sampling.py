@@ -12,8 +12,8 @@ import numpy as np
 
 from ..declaration import declared
 from ..sampling.params import SamplingParams
-from ..sampling.state import SamplingState
-from .native import KernelsMissing, Library, Workspace, address, library_path
+from ..sampling.sampling_state import SamplingState
+from .bindings import KernelsMissing, Library, Workspace, address, library_path
 
 _STATE_FIELDS = ("counts", "in_prompt", "bias_ids", "bias", "biases", "stop_ids", "stops")
 

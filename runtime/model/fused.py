@@ -41,14 +41,14 @@ class FusedArithmetic:
     def gate(self, gate_up: Tensor) -> Tensor:
         return self._gate(gate_up)
 
-    def rotations(self, positions: Tensor) -> tuple[_Rotation, _Rotation]:
+    def rotations(self, positions: Tensor) -> tuple[_FusedRotation, _FusedRotation]:
         tables = (self._cos_sin, self._local_cos_sin)
-        everywhere, local = (_Rotation(self._kernels, positions, table) for table in tables)
+        everywhere, local = (_FusedRotation(self._kernels, positions, table) for table in tables)
         return everywhere, local
 
 
 @dataclass(frozen=True)
-class _Rotation:
+class _FusedRotation:
     kernels: Any
     positions: Tensor
     cos_sin: Tensor

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..kernels.sampling import NativeSampler
 from ..step import EntryResult, Failure, GrammarEdit, SampledLogprob
 from .sampler import NOT_FINITE, sample
-from .state import SamplingState
+from .sampling_state import SamplingState
 
 ALL_ALLOWED = -1  # a bitmask word
 

@@ -28,11 +28,11 @@ from ..kernels.sampling import NativeSampler
 from ..records import TopLogprobs
 from ..step import SampledLogprob
 from . import torch_choice as torch_sampling
-from .state import SamplingState
+from .sampling_state import SamplingState
 
 __all__ = [
     "NOT_FINITE",
-    "Choice",
+    "SampledTokens",
     "SamplingState",
     "sample",
     "token_logprobs",
@@ -42,7 +42,7 @@ NOT_FINITE = -2  # in place of a token id
 
 
 @dataclass(frozen=True)
-class Choice:
+class SampledTokens:
     """token_ids int64 [rows], NOT_FINITE where the logits were not; `logprobs` for the rows that want them."""
 
     token_ids: np.ndarray
@@ -55,7 +55,7 @@ def sample(
     positions: np.ndarray,
     bitmasks: np.ndarray | None = None,
     kernels: NativeSampler | None = None,
-) -> Choice:
+) -> SampledTokens:
     """Chooses a token for each row and records it in the row's state.
 
     logits: float32 [rows, vocab], left as they are. positions [rows]: the index, in its sequence, of the token being
@@ -76,7 +76,7 @@ def sample(
     for state, token_id in zip(states, token_ids.tolist(), strict=True):
         if token_id >= 0:
             state.append(token_id)
-    return Choice(token_ids, _chosen_logprobs(logits, token_ids, states))
+    return SampledTokens(token_ids, _chosen_logprobs(logits, token_ids, states))
 
 
 # --- log-probabilities ----------------------------------------------------------------------------------------------

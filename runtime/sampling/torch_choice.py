@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..transfer import to_device
 from .params import Sampling
-from .state import EVERY_BIT, SamplingState, uniform
+from .sampling_state import EVERY_BIT, SamplingState, uniform
 
 FIRST_TOP = 512  # top-p looks at so many of the likeliest tokens before it sorts them all
 

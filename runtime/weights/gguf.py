@@ -88,7 +88,7 @@ class GGUFFile:
         try:
             self._data = np.memmap(self.path, dtype=np.uint8, mode="r")
             with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                reader = _Reader(data, self.path.name)
+                reader = _HeaderReader(data, self.path.name)
                 self.metadata, self.tensors = reader.read()
         except (OSError, ValueError) as error:  # numpy and mmap refuse an empty file with ValueError
             raise ModelError(f"cannot read {self.path}: {_reason(error)}") from error
@@ -151,7 +151,7 @@ def _reason(error: OSError | ValueError) -> str:
     return "the file is empty" if "empty" in str(error) else str(error)
 
 
-class _Reader:
+class _HeaderReader:
     """One pass over the header. `position` never passes `size`: every read is checked first."""
 
     def __init__(self, data: mmap.mmap, file_name: str) -> None:

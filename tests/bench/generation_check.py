@@ -21,7 +21,7 @@ import jsonschema
 from jsonschema.validators import validator_for
 
 from sapwood import Engine
-from sapwood.managers.front.results import Generation
+from sapwood.managers.front.generation import Generation
 from sapwood.managers.wire.errors import InvalidRequest
 
 PROMPT = "Write a realistic example of a JSON document for this schema.\n{schema}\nJSON: "

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from sapwood.runtime.attention.base import SharedPrefix
-from sapwood.runtime.kernels import native
+from sapwood.runtime.kernels import bindings
 from sapwood.runtime.kernels.decoder import NativeDecoder
 from sapwood.runtime.kernels.loading import load_weights
 from sapwood.runtime.kv_pool import KVPool
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--kv-dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    library = native.Library(native.library_path())
+    library = bindings.Library(bindings.library_path())
     config, weights = load_weights(hub.resolve(options.model), library, options.threads)
     pool = KVPool(config, SLOTS, getattr(torch, options.kv_dtype))
     for layer in range(config.layers):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from sapwood.lang.backends.base import Backend, Completed, Emit, Judged, Sample, Usage
+from sapwood.lang.backends.base import Backend, Completed, Emit, Judged, Sample, TokenCounts
 from sapwood.lang.backends.endpoint import RuntimeEndpoint
 from sapwood.lang.defaults import set_default_backend
 from sapwood.lang.history import History, plain_text
@@ -64,7 +64,7 @@ class Scripted(Backend):
             raise
         finally:
             self.open -= 1
-        usage = Usage(len(prompt), len(prompt) // 2, len(texts[0]))
+        usage = TokenCounts(len(prompt), len(prompt) // 2, len(texts[0]))
         return Completed([Sample(text, (text,), "stop") for text in texts], usage)
 
     async def judge(self, history: History, choices: Sequence[str], *, unconditional: bool) -> Judged:

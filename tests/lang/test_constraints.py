@@ -14,7 +14,7 @@ import pytest
 
 import sapwood as sgl
 from sapwood import ProgramState, RuntimeEndpoint
-from sapwood.lang.words.schema import schema_of
+from sapwood.lang.words.python_types import schema_of
 
 
 class Kind(Enum):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sapwood import Engine
-from sapwood.managers.front.results import Generation
+from sapwood.managers.front.generation import Generation
 from sapwood.runtime.errors import ModelError
 
 PROMPTS = [

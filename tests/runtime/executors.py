@@ -16,4 +16,5 @@ def executor_of(
     path: Path, *, ranks: Ranks = ALONE, progress: Callable[[str], None] = lambda _: None, **options: Any
 ) -> Executor:
     """The model at `path` as these options want it."""
-    return load_executor(path, ExecutorOptions(**{"device": "cpu"} | options), ranks=ranks, progress=progress)
+    given: dict[str, Any] = {"device": "cpu"} | options
+    return load_executor(path, ExecutorOptions(**given), ranks=ranks, progress=progress)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sapwood.runtime import backends
+from sapwood.runtime import runner_loading
 from sapwood.runtime.errors import UnsupportedModel
 from sapwood.runtime.executor import Executor
 from tests.runtime.executors import executor_of
@@ -19,7 +19,7 @@ def loaded(path: Path, **options: Any) -> Executor:
 
 @pytest.fixture
 def no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(backends, "library_path", lambda: tmp_path / "libsapwood_kernels.so")
+    monkeypatch.setattr(runner_loading, "library_path", lambda: tmp_path / "libsapwood_kernels.so")
 
 
 def test_auto_takes_the_kernels_and_has_nothing_to_say(tiny_llama: Path) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from sapwood.runtime import backends, devices
-from sapwood.runtime.backends import CPU, device_of
+from sapwood.runtime import devices, runner_loading
 from sapwood.runtime.errors import UnsupportedModel
 from sapwood.runtime.options import ExecutorOptions
 from sapwood.runtime.ranks import Ranks
+from sapwood.runtime.runner_loading import CPU, device_of
 from sapwood.runtime.transfer import Fetched, indices_to_device, to_device
 from tests.runtime.executors import executor_of
 
@@ -62,7 +62,7 @@ def test_ranks_whose_sums_depend_on_the_batch_are_not_called_deterministic(tmp_p
         size = 3
 
     with pytest.raises(UnsupportedModel, match="deterministic cannot be had with tp above 2"):
-        backends.load_runner(
+        runner_loading.load_runner(
             tmp_path,
             lambda _: pytest.fail("it was loaded"),
             ExecutorOptions(deterministic=True),
@@ -75,7 +75,7 @@ def test_ranks_whose_sums_depend_on_the_batch_are_not_called_deterministic(tmp_p
 @pytest.mark.parametrize(("backend", "quantize"), [("cpu", "none"), ("auto", "q4_0")])
 def test_what_computes_on_the_cpu_is_refused_on_a_gpu(tmp_path: Path, backend: str, quantize: str) -> None:
     with pytest.raises(UnsupportedModel, match="computes on the CPU; use device cpu"):
-        backends.load_runner(
+        runner_loading.load_runner(
             tmp_path,
             lambda _: pytest.fail("it was loaded"),
             ExecutorOptions(attention_backend=backend, quantize=quantize),

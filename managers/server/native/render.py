@@ -9,7 +9,7 @@ from ...front.render import Rendering, RenderRequest, render_to_chat
 from ...wire.requests import Chat
 from ..reading import understand
 from ..responses import json_response
-from ..state import STATE
+from ..server_state import STATE
 
 
 class RenderBody(RenderRequest, kw_only=True, forbid_unknown_fields=True):

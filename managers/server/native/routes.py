@@ -6,16 +6,16 @@ import msgspec
 from aiohttp import web
 
 from ...front.bodies import decode_body
+from ...front.generation import Completion, Score
 from ...front.params import score_to_submit, to_submit
 from ...front.request_fields import GenerateRequest, ScoreRequest
-from ...front.results import Completion, Score
 from ...wire.answers import Alternative, Finish, TextChunk, TokenLogprob
 from ...wire.requests import Submit
 from ..events import stream_events
 from ..extension import Relaxed, relaxed_of
 from ..reading import understand
 from ..responses import json_response
-from ..state import STATE
+from ..server_state import STATE
 from ..usage import EffortCounts, Usage, effort_counts
 from ..work import Work
 

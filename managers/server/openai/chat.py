@@ -7,7 +7,7 @@ import time
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ...front.results import Completion
+from ...front.generation import Completion
 from ...wire.answers import Alternative, TextChunk, TokenLogprob, ToolCallPiece
 from ..extension import Extension, Extensions
 from ..usage import Usage
@@ -15,7 +15,7 @@ from .bodies import ChatBody
 from .token_names import token_name
 
 
-class TopToken(msgspec.Struct, frozen=True):
+class TopLogprob(msgspec.Struct, frozen=True):
     token: str
     logprob: float | None
     bytes: list[int]
@@ -27,7 +27,7 @@ class ChatToken(msgspec.Struct, frozen=True):
     token: str
     logprob: float | None
     bytes: list[int]
-    top_logprobs: list[TopToken]
+    top_logprobs: list[TopLogprob]
 
 
 class ChatLogprobs(msgspec.Struct, frozen=True):
@@ -188,5 +188,5 @@ def _chat_logprobs(tokens: list[TokenLogprob]) -> ChatLogprobs:
     )
 
 
-def _top_token(top: Alternative) -> TopToken:
-    return TopToken(token_name(top), top.logprob, list(top.data))
+def _top_token(top: Alternative) -> TopLogprob:
+    return TopLogprob(token_name(top), top.logprob, list(top.data))

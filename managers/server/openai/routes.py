@@ -13,11 +13,11 @@ from ...wire.errors import InvalidRequest, Path
 from ..events import stream_events
 from ..reading import understand
 from ..responses import json_response
-from ..state import STATE, ServerState
+from ..server_state import STATE, ServerState
 from ..work import Work
 from .bodies import ChatBody, CompletionBody, SharedFields
 from .chat import ChatAnswers
-from .text import TextAnswers
+from .completions import TextAnswers
 
 
 async def completions(request: web.Request) -> web.StreamResponse:

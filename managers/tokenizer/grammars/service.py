@@ -35,7 +35,7 @@ class Refused(SapwoodError):
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _KnownGrammar:
     """An outcome that is kept: compiled, or why not. expires: the monotonic time from which it counts no more."""
 
     outcome: Compiled | str
@@ -47,7 +47,7 @@ class _Cache:
     """Outcomes by key; the least recently used go first. Bounded in number and in bytes."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[str, _KnownGrammar] = OrderedDict()
         self._bytes = 0
 
     def get(self, key: str) -> Compiled | str | None:
@@ -64,7 +64,7 @@ class _Cache:
         size = len(outcome) if isinstance(outcome, str) else len(outcome.payload) + len(outcome.checks)
         if key in self._entries:
             self._drop(key)
-        self._entries[key] = _Entry(outcome, _ENTRY_BYTES + size, time.monotonic() + seconds)
+        self._entries[key] = _KnownGrammar(outcome, _ENTRY_BYTES + size, time.monotonic() + seconds)
         self._bytes += _ENTRY_BYTES + size
         while len(self._entries) > CACHE_ENTRIES or (self._bytes > CACHE_BYTES and len(self._entries) > 1):
             self._drop(next(iter(self._entries)))
@@ -73,7 +73,7 @@ class _Cache:
         self._bytes -= self._entries.pop(key).size
 
 
-class _Work:
+class _Compilation:
     """A constraint that is being compiled, or waits for a compiler, for so many requests."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class GrammarService:
         """Starts nothing yet."""
         self._pool = CompilerPool(command, Setup(str(model_path), MEMORY_BYTES))
         self._cache = _Cache()
-        self._work: dict[str, _Work] = {}
+        self._work: dict[str, _Compilation] = {}
 
     @property
     def pids(self) -> list[int]:
@@ -121,7 +121,7 @@ class GrammarService:
             raise Refused(kept)
         work = self._work.get(key)
         if work is None or work.task is None:
-            work = self._work[key] = _Work()
+            work = self._work[key] = _Compilation()
             work.task = asyncio.create_task(self._compile(key, constraint, work))
             work.task.add_done_callback(_retrieve)
         work.waiters += 1
@@ -133,7 +133,7 @@ class GrammarService:
                 work.task.cancel()
                 self._forget(key, work)
 
-    async def _compile(self, key: str, constraint: Constraint, work: _Work) -> Compiled:
+    async def _compile(self, key: str, constraint: Constraint, work: _Compilation) -> Compiled:
         done, attempts, slow = None, 0, False
         try:
             while done is None and attempts < ATTEMPTS:
@@ -155,7 +155,7 @@ class GrammarService:
         log.error("a constraint of kind %s could not be compiled: %s", constraint.kind, done.failed)
         raise CompilerFailed(f"The constraint could not be compiled: {done.failed}.")
 
-    async def _attempt(self, key: str, constraint: Constraint, work: _Work, slow: bool) -> Done | None:
+    async def _attempt(self, key: str, constraint: Constraint, work: _Compilation, slow: bool) -> Done | None:
         """One try; None where the process died. Raises Refused where it takes too long, or MadeWay."""
         compiler = await self._pool.take(len(constraint.body), slow=slow)
         try:
@@ -173,7 +173,7 @@ class GrammarService:
         self._cache.put(key, text, seconds)
         return Refused(text)
 
-    def _forget(self, key: str, work: _Work) -> None:
+    def _forget(self, key: str, work: _Compilation) -> None:
         if self._work.get(key) is work:
             del self._work[key]
 

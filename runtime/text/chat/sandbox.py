@@ -38,7 +38,7 @@ class TemplateProgram:
     def __init__(self, source: str) -> None:
         """Raises TemplateError for a template that does not compile."""
         self._environment = _Environment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Limits, _Constants, _Generation, loopcontrols]
+            trim_blocks=True, lstrip_blocks=True, extensions=[_LimitChecks, _Constants, _GenerationTag, loopcontrols]
         )
         self._environment.filters.pop("striptags")
         self._environment.filters |= {"tojson": _tojson, "join": _join, "safe": marked_safe}
@@ -116,7 +116,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
-class _Limits(Extension):
+class _LimitChecks(Extension):
     """The checks that `_Instrumenter` puts into a template; being methods, no template can redefine them."""
 
     def tick(self) -> str:
@@ -151,7 +151,7 @@ class _Constants(Extension):
         return self.attr(name, lineno=lineno)
 
 
-class _Generation(Extension):
+class _GenerationTag(Extension):
     """The `{% generation %}` block with which training templates mark the assistant's text: its content, as it is."""
 
     tags = {"generation"}  # noqa: RUF012
@@ -165,7 +165,7 @@ class _Instrumenter(NodeTransformer):
     """Puts a clock check into every loop and macro body, a size check around every `~`, `_Constants` for strings."""
 
     def __init__(self, environment: _Environment) -> None:
-        self._limits: _Limits = environment.extensions[_Limits.identifier]  # pyright: ignore[reportAttributeAccessIssue]
+        self._limits: _LimitChecks = environment.extensions[_LimitChecks.identifier]  # pyright: ignore[reportAttributeAccessIssue]
         self._constants = _Constants.of(environment)
 
     def visit_Const(self, node: nodes.Const) -> nodes.Node:

@@ -29,7 +29,7 @@ class CallPiece:
 
 
 @dataclass
-class _Output:
+class _ParsedOutput:
     """What one push gives out."""
 
     text: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class ToolCallParser:
 
     def push(self, text: str) -> tuple[str, list[CallPiece]]:
         """(text before the calls, pieces of calls) that these next characters make certain."""
-        out = _Output()
+        out = _ParsedOutput()
         while text and not self.over:
             if self._call is not None:
                 text = self._read_call(self._call, text, out)
@@ -85,7 +85,7 @@ class ToolCallParser:
         unread, self._held = self._held, ""
         return ("" if self._count else unread), []
 
-    def _read_text(self, text: str, out: _Output) -> str:
+    def _read_text(self, text: str, out: _ParsedOutput) -> str:
         """Pass on what is certainly text, up to the beginning of a call; returns what is left to read."""
         text = self._held + text
         start = text.find(self._trigger)
@@ -102,7 +102,7 @@ class ToolCallParser:
         self._call = _CallReader(self._names, marked=self._marked)
         return text[start + len(self._trigger) :]
 
-    def _read_call(self, call: _CallReader, text: str, out: _Output) -> str:
+    def _read_call(self, call: _CallReader, text: str, out: _ParsedOutput) -> str:
         for i, char in enumerate(text):
             if self._marked and not self._in_list and char == "[" and not call.opened:
                 self._in_list = True
@@ -120,7 +120,7 @@ class ToolCallParser:
                 return text[i + 1 :]
         return ""
 
-    def _report(self, call: _CallReader, arguments: str, out: _Output) -> None:
+    def _report(self, call: _CallReader, arguments: str, out: _ParsedOutput) -> None:
         """What a character made known of a call."""
         if call.known and not call.reported:
             call.reported = True
@@ -129,7 +129,7 @@ class ToolCallParser:
         elif call.known:
             out.argue(self._count, arguments)
 
-    def _give_back(self, call: _CallReader, rest: str, out: _Output) -> str:
+    def _give_back(self, call: _CallReader, rest: str, out: _ParsedOutput) -> str:
         """What was read as a call is none. Its first character is text; all after that is read again.
 
         Of a call that is known already nothing can be taken back; it ends where it failed.
@@ -148,7 +148,7 @@ class ToolCallParser:
         """What may stand before a call without being text."""
         return _SEPARATORS if self._count and not self._marked else _SPACE
 
-    def _say(self, text: str, out: _Output) -> None:
+    def _say(self, text: str, out: _ParsedOutput) -> None:
         if self._count:
             self.over = True
         else:
@@ -187,7 +187,7 @@ class _CallReader:
         self._expect = "object" if marked else "key or end"
         self._key = ""
         self._text = ""  # of the string or value that is being read
-        self._value: _Value | None = None
+        self._value: _ArgumentValue | None = None
         self._early = ""  # arguments that came before the name
         self._has_arguments = False
         self.opened = not marked
@@ -241,12 +241,12 @@ class _CallReader:
         if repeated or (wanted and char not in wanted) or char in "}],:":
             self.failed = True
             return
-        self._value, self._text = _Value(), ""
+        self._value, self._text = _ArgumentValue(), ""
         if self._key in _ARGUMENTS:
             self._has_arguments = True
             self.known = bool(self.name)
 
-    def _take_value(self, value: _Value, char: str) -> str:
+    def _take_value(self, value: _ArgumentValue, char: str) -> str:
         belongs = value.take(char)
         is_object = value.kind == "{"
         new = char if belongs and self._key in _ARGUMENTS and is_object else ""
@@ -265,7 +265,7 @@ class _CallReader:
         early, self._early = self._early, ""
         return early + new
 
-    def _end_value(self, value: _Value) -> str:
+    def _end_value(self, value: _ArgumentValue) -> str:
         """The value is complete; returns arguments that were written as a string."""
         if self._key == "name":
             self.name = str(_loaded(self._text) or "")
@@ -284,7 +284,7 @@ class _CallReader:
         return "{}"
 
 
-class _Value:
+class _ArgumentValue:
     """Follows one JSON value to its end. kind: its first character."""
 
     def __init__(self) -> None:

@@ -10,9 +10,9 @@ import pytest
 from sapwood.__main__ import main
 from sapwood.managers.cli.options import config_of, sampling_of
 from sapwood.managers.cli.parser import parse
-from sapwood.managers.front.config import config_from
+from sapwood.managers.front.keyword_options import config_from
 from sapwood.managers.front.request_fields import GenerateRequest
-from sapwood.managers.server.run import bind
+from sapwood.managers.server.serving import bind
 from sapwood.managers.wire.errors import ConfigError
 from sapwood.managers.wire.options import EngineConfig
 from sapwood.runtime.sampling.params import DEFAULT_MAX_TOKENS

@@ -17,7 +17,7 @@ from sapwood.managers.cli.parser import parse
 from sapwood.managers.front.request_fields import CompletionFields, GenerateRequest
 from sapwood.managers.server.openai.bodies import ChatBody, CompletionBody
 from sapwood.runtime.declaration import declared, plain_types
-from sapwood.runtime.kernels.native import KernelsMissing, Library, library_path
+from sapwood.runtime.kernels.bindings import KernelsMissing, Library, library_path
 from sapwood.runtime.kernels.sampling import NativeSampler, check_layout
 from sapwood.runtime.sampling.params import Sampling, SamplingOptions, SamplingParams
 

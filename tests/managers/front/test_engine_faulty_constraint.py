@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sapwood import Engine
-from sapwood.managers.front.results import Generation
+from sapwood.managers.front.generation import Generation
 from sapwood.managers.front.supervisor import Supervisor
 from sapwood.managers.wire.errors import RequestFailed
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 import tokenizers
 
 from sapwood.managers.front.front import Front
-from sapwood.managers.front.results import Completion, Score, collect
+from sapwood.managers.front.generation import Completion, Score, collect
 from sapwood.managers.wire.errors import EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
 from sapwood.managers.wire.options import EngineConfig
 from sapwood.managers.wire.requests import Submit

@@ -24,7 +24,7 @@ import zmq
 
 from sapwood.managers.front import supervisor
 from sapwood.managers.front.front import Front
-from sapwood.managers.front.results import collect
+from sapwood.managers.front.generation import collect
 from sapwood.managers.front.supervisor import CHILDREN, Supervisor
 from sapwood.managers.wire import sockets as wire
 from sapwood.managers.wire.errors import ConfigError, EngineDead, RequestAborted

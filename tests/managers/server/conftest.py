@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from sapwood.managers.server.app import make_runner
-from sapwood.managers.server.state import ServerState
+from sapwood.managers.server.server_state import ServerState
 from sapwood.managers.wire.answers import Alternative, Finish, TextChunk, TokenLogprob
 from sapwood.managers.wire.errors import EngineDead, InvalidRequest, RequestAborted
 from sapwood.managers.wire.questions import Stats

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.managers.server.state import ServerState
+from sapwood.managers.server.server_state import ServerState
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sapwood.managers.front.results import Completion
+from sapwood.managers.front.generation import Completion
 from sapwood.managers.server.openai.bodies import CompletionBody
-from sapwood.managers.server.openai.text import TextAnswers
+from sapwood.managers.server.openai.completions import TextAnswers
 from sapwood.managers.server.usage import PromptDetails, Usage
 from sapwood.managers.wire.answers import Finish, TextChunk, TokenLogprob
 from sapwood.runtime.wanted import Wanted

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sapwood.managers.server.run import bind
+from sapwood.managers.server.serving import bind
 
 START_SECONDS, STOP_SECONDS = 60.0, 5.0
 

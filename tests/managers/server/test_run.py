@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from sapwood.managers.server.run import PortTaken, Server, address_of, bind
+from sapwood.managers.server.serving import PortTaken, Server, address_of, bind
 from sapwood.runtime.errors import ModelError
 
 

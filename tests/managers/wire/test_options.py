@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from sapwood.managers.front.config import config_from
+from sapwood.managers.front.keyword_options import config_from
 from sapwood.managers.wire.errors import ConfigError
 from sapwood.managers.wire.lifecycle import ConfigureWorker
 from sapwood.managers.wire.options import OPTIONS, EngineConfig

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from sapwood.runtime.kernels import build, native
+from sapwood.runtime.kernels import bindings, build
+from sapwood.runtime.kernels.bindings import KernelsMissing, Library
 from sapwood.runtime.kernels.decoder import LayerWeights, Weights
-from sapwood.runtime.kernels.native import KernelsMissing, Library
 from sapwood.runtime.kernels.packing import PackedMatrix, Packer
 from sapwood.runtime.model.config import ModelConfig, Rope
 from sapwood.runtime.model.decoder import Decoder
@@ -48,7 +48,7 @@ def environment(name: str, value: str) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
     """The library once for each instruction set that this machine runs, from a copy of its file each."""
-    path = native.library_path()
+    path = bindings.library_path()
     if not build.is_current(path):
         try:
             build.build(path)

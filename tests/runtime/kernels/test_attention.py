@@ -12,8 +12,8 @@ from tiny_model import TinyModel
 
 from sapwood.runtime.attention.base import SharedPrefix
 from sapwood.runtime.errors import UnsupportedModel
+from sapwood.runtime.kernels.bindings import Library
 from sapwood.runtime.kernels.decoder import NativeDecoder
-from sapwood.runtime.kernels.native import Library
 from sapwood.runtime.runner import ModelStep
 
 Tiny = Callable[..., TinyModel]

@@ -14,9 +14,9 @@ from tiny_model import TinyModel
 from torch_steps import TorchSteps
 
 from sapwood.runtime.attention.base import SharedPrefix
+from sapwood.runtime.kernels.bindings import Library
 from sapwood.runtime.kernels.decoder import NativeDecoder
 from sapwood.runtime.kernels.loading import load_weights
-from sapwood.runtime.kernels.native import Library
 from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model.loading import load_model
 

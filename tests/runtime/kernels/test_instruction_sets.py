@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sapwood.runtime.kernels.bindings import Library
 from sapwood.runtime.kernels.build import AVX2, AVX512, X86
-from sapwood.runtime.kernels.native import Library
 
 IMPLIED = ["popcnt"]  # by -mavx2
 CPUINFO = Path("/proc/cpuinfo")

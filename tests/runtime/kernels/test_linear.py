@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from stored_rows import dequantized, stored_rows
 
-from sapwood.runtime.kernels.native import TYPES, Library
+from sapwood.runtime.kernels.bindings import TYPES, Library
 from sapwood.runtime.kernels.packing import Packer
 
 N, K, ROWS = 100, 768, 130

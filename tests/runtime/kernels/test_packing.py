@@ -8,7 +8,7 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 from stored_rows import dequantized, stored_rows
 
-from sapwood.runtime.kernels.native import TYPES, Library, Matrix, Workspace
+from sapwood.runtime.kernels.bindings import TYPES, Library, Matrix, Workspace
 from sapwood.runtime.kernels.packing import Packer, unpaired_order
 from sapwood.runtime.kernels.stored import StoredMatrix, quantized
 

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.runtime.kernels.native import Library
+from sapwood.runtime.kernels.bindings import Library
 from sapwood.runtime.kernels.sampling import NativeSampler
 from sapwood.runtime.sampling import torch_choice as torch_sampling
-from sapwood.runtime.sampling.state import SamplingState
+from sapwood.runtime.sampling.sampling_state import SamplingState
 
 VOCABS = (3, 97, 1000, 20_011)  # none a multiple of a vector or of a mask's word; the last one of 157 blocks
 

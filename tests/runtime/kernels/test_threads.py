@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sapwood.runtime.kernels import build
-from sapwood.runtime.kernels.native import KernelsMissing, Library
+from sapwood.runtime.kernels.bindings import KernelsMissing, Library
 
 PROGRAM = """
 import os, re, sys

@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sapwood.runtime.errors import ModelError, UnsupportedModel
+from sapwood.runtime.kernels.bindings import Library, library_path
 from sapwood.runtime.kernels.loading import load_weights
-from sapwood.runtime.kernels.native import Library, library_path
 from sapwood.runtime.kernels.stored import stored_matrix
 from sapwood.runtime.model.config import ModelConfig, Rope
 from sapwood.runtime.model.families import registry

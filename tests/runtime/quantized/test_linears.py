@@ -20,7 +20,7 @@ from packers import FORMATS, write
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from sapwood.runtime import backends
+from sapwood.runtime import runner_loading
 from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.errors import UnsupportedModel
 from sapwood.runtime.kv_pool import KVPool
@@ -347,9 +347,9 @@ def test_a_gpu_that_cannot_is_refused_before_weights_are_read(
     saved: Saved, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], dtype: torch.dtype, sentence: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    monkeypatch.setattr(backends, "load_model", lambda *_, **__: pytest.fail("it was loaded"))
+    monkeypatch.setattr(runner_loading, "load_model", lambda *_, **__: pytest.fail("it was loaded"))
     with pytest.raises(UnsupportedModel, match=sentence):
-        backends.load_runner(
+        runner_loading.load_runner(
             saved("awq")[0],
             lambda _: pytest.fail("a pool was made"),
             ExecutorOptions(attention_backend="torch"),

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from sapwood.runtime.kernels.sampling import load_sampler
 from sapwood.runtime.sampling import sampler
-from sapwood.runtime.sampling.sampler import NOT_FINITE, Choice, SamplingState, token_logprobs
-from sapwood.runtime.sampling.state import uniform
+from sapwood.runtime.sampling.sampler import NOT_FINITE, SampledTokens, SamplingState, token_logprobs
+from sapwood.runtime.sampling.sampling_state import uniform
 
 VOCAB = 50
 Make = Callable[..., SamplingState]
-Sample = Callable[..., Choice]
+Sample = Callable[..., SampledTokens]
 
 
 @pytest.fixture(scope="session", params=["torch", "cpu"])

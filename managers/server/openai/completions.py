@@ -8,7 +8,7 @@ import time
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ...front.results import Completion
+from ...front.generation import Completion
 from ...wire.answers import TextChunk, TokenLogprob
 from ..extension import Extension, Extensions
 from ..usage import Usage

@@ -14,9 +14,9 @@ from .attention.flashinfer import FlashInferAttention, why_not
 from .attention.torch import TorchAttention
 from .devices import DEVICES, require_gpu
 from .errors import UnsupportedModel
+from .kernels.bindings import KernelsMissing, Library, library_path
 from .kernels.decoder import NativeDecoder, NotForKernels
 from .kernels.loading import load_weights
-from .kernels.native import KernelsMissing, Library, library_path
 from .kv_pool import KVPool
 from .model.config import ModelConfig
 from .model.fixed_rows import FixedRows

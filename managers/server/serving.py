@@ -18,7 +18,7 @@ from ...runtime.errors import SapwoodError
 from ..front.front import Front
 from ..wire.logs import logger
 from .app import make_runner
-from .state import ServerState
+from .server_state import ServerState
 
 log = logger("server")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..backends.base import Backend, Completed, Usage
+from ..backends.base import Backend, Completed, TokenCounts
 from ..history import History, Segment
 from ..ir import GenOptions, RoleBegin, RoleEnd, Select, Text
 from ..words.choices import Decision, Scored, decide, needs_unconditional
@@ -83,7 +83,7 @@ def _without_reasoning(completed: Completed, tags: tuple[str, str]) -> Outcome:
     return Outcome(answer, Segment.of(answer), plain.meta, reasoning)
 
 
-def _selected(select: Select, scored: list[Scored], decision: Decision, usage: Usage) -> Outcome:
+def _selected(select: Select, scored: list[Scored], decision: Decision, usage: TokenCounts) -> Outcome:
     choice = select.choices[decision.index]
     meta = _counts(usage)
     meta["finish_reason"] = "select"
@@ -95,7 +95,7 @@ def _selected(select: Select, scored: list[Scored], decision: Decision, usage: U
     return Outcome(choice, Segment((choice,), choice, generated=True), meta)
 
 
-def _counts(usage: Usage) -> dict[str, Any]:
+def _counts(usage: TokenCounts) -> dict[str, Any]:
     return {
         "prompt_tokens": usage.prompt_tokens,
         "cached_tokens": usage.cached_tokens,

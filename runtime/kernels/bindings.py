@@ -49,7 +49,7 @@ class Layer(Structure):
     ]  # fmt: skip
 
 
-class Model(Structure):
+class SwModel(Structure):
     """SwModel: sizes, and where the weights are."""
 
     _fields_ = [
@@ -113,9 +113,9 @@ class Library:
             "sw_row_bytes": (c_int64, [c_int32, c_int64]),
             "sw_pack": (None, [c_void_p, c_int32, c_int64, c_int64, c_void_p, c_void_p]),
             "sw_linear": (c_int32, [c_void_p, POINTER(Matrix), c_void_p, c_int64, c_void_p, c_void_p]),
-            "sw_attention": (c_int32, [c_void_p, POINTER(Model), c_int32, POINTER(Step), c_void_p, c_void_p]),
-            "sw_forward": (c_int32, [c_void_p, POINTER(Model), POINTER(Step)]),
-            "sw_logits": (c_int32, [c_void_p, POINTER(Model), c_void_p, c_int64, c_void_p]),
+            "sw_attention": (c_int32, [c_void_p, POINTER(SwModel), c_int32, POINTER(Step), c_void_p, c_void_p]),
+            "sw_forward": (c_int32, [c_void_p, POINTER(SwModel), POINTER(Step)]),
+            "sw_logits": (c_int32, [c_void_p, POINTER(SwModel), c_void_p, c_int64, c_void_p]),
             "sw_sampling_fields": (c_char_p, []),
             "sw_choose": (c_int32, [c_void_p, c_void_p, c_int64, c_int64, *[c_void_p] * 5]),
         }
@@ -185,7 +185,7 @@ class Workspace:
             self._lib.sw_linear(self._handle, matrix, address(x), len(x), added, address(y))
         return y
 
-    def attention(self, model: Model, layer: int, step: Step, q: np.ndarray) -> np.ndarray:
+    def attention(self, model: SwModel, layer: int, step: Step, q: np.ndarray) -> np.ndarray:
         """q float32 [tokens, heads, head_dim], rotated -> attended values of the same shape."""
         if not 0 <= layer < model.layers:
             raise IndexError(f"layer {layer} of {model.layers}")
@@ -194,11 +194,11 @@ class Workspace:
         _check(self._lib.sw_attention(self._handle, model, layer, step, address(q), address(out)))
         return out
 
-    def forward(self, model: Model, step: Step) -> None:
+    def forward(self, model: SwModel, step: Step) -> None:
         """All layers of a step; fills the arrays that it names. Raises ValueError for a step that is not sound."""
         _check(self._lib.sw_forward(self._handle, model, step))
 
-    def logits(self, model: Model, hidden: np.ndarray, out: np.ndarray) -> None:
+    def logits(self, model: SwModel, hidden: np.ndarray, out: np.ndarray) -> None:
         """hidden float32 [rows, width], normed -> out float32 [rows, vocab]."""
         hidden = floats(hidden, (len(hidden), model.width))
         assert out.shape == (len(hidden), model.vocab)
