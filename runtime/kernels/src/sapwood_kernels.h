@@ -6,7 +6,7 @@
 
 #define SW_API extern "C" __attribute__((visibility("default")))
 
-// How a matrix is stored. The numbers are part of the interface (native.py has the same).
+// How a matrix is stored. The numbers are part of the interface (bindings.py has the same).
 enum SwType : int32_t {
   SW_F32 = 0,
   SW_F16 = 1,
