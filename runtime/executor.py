@@ -69,6 +69,7 @@ class Executor:
         *,
         max_running: int,
         max_context: int,
+        vocab_size: int | None = None,
         sampler: NativeSampler | None = None,
         note: str = "",
         ahead: bool = False,
@@ -77,6 +78,8 @@ class Executor:
     ) -> None:
         """max_running: rows; max_context: tokens that a row's sequence may have at most.
 
+        vocab_size: how many ids have a token, where the model has embeddings for more: those are padding, and are
+        neither sampled nor part of any probability.
         sampler: chooses tokens; torch does where there is none. note: why a better backend is not used, for the log.
         ahead: launch steps without waiting for the device, where `starts_ahead` allows it.
         ranks: who computes the model; each executes the same steps, and the first alone has matchers and answers.
@@ -91,6 +94,7 @@ class Executor:
         self._sampler = sampler
         self._last = self._before_last = known(StepResult(-1, []))
         self.max_context = max_context
+        self.vocab_size = min(vocab_size or runner.config.vocab_size, runner.config.vocab_size)
         self._slot_table = np.zeros((max_running, max_context), np.int32)
         self._rows: dict[int, _Row] = {}
         self._masks = ThreadPoolExecutor(1, "masks")  # matchers work beside the forward pass
@@ -141,7 +145,7 @@ class Executor:
         hidden = self._forward(plan, entries, token_ids, sampled.astype(np.int32), last.chosen)
         if rounds:
             positions = np.array([each.position for each in rounds])
-            logits = self.runner.logits(hidden)
+            logits = self._logits(hidden)
             if self.ranks.leads:
                 chosen = choose(logits, [each.state for each in rounds], positions, None)
             else:
@@ -166,14 +170,14 @@ class Executor:
         token_ids = self._token_ids(plan, entries, {})
         rounds, sampled = self._rounds(plan, entries, token_ids)
         matched = any(each.matcher is not None for each in rounds)
-        masks = self._masks.submit(bitmasks, rounds, self.runner.config.vocab_size) if matched else None
+        masks = self._masks.submit(bitmasks, rounds, self.vocab_size) if matched else None
         spans = self._spans(entries)
         wanted = np.unique(np.concatenate([sampled, *(span.rows for span in spans)]))
         hidden = self._forward(plan, entries, token_ids, wanted.astype(np.int32))
         if rounds:
             of_sampled = hidden if len(wanted) == len(sampled) else hidden[np.searchsorted(wanted, sampled)]
-            self._choose(rounds, self.runner.logits(of_sampled), masks)
-        return self._result(plan, entries, rounds, spans, answers(spans, hidden, wanted, self.runner, self.ranks))
+            self._choose(rounds, self._logits(of_sampled), masks)
+        return self._result(plan, entries, rounds, spans, answers(spans, hidden, wanted, self._logits, self.ranks))
 
     # --- the rows ---------------------------------------------------------------------------------------------------
 
@@ -201,8 +205,7 @@ class Executor:
 
     def _opened(self, opening: OpenRow, matcher: RowMatcher | None) -> _Row:
         prompt_ids, output_ids = unpack_ids(opening.prompt_ids), unpack_ids(opening.output_ids)
-        vocab_size = self.runner.config.vocab_size
-        state = SamplingState(opening.sampling, opening.stop_ids, prompt_ids, output_ids, vocab_size)
+        state = SamplingState(opening.sampling, opening.stop_ids, prompt_ids, output_ids, self.vocab_size)
         completion = output_ids.tolist() if matcher is not None else []
         return _Row(state, opening.wanted, prompt_ids, matcher, completion)
 
@@ -249,6 +252,10 @@ class Executor:
             fed=fed,
         )
         return self.runner.forward(model_step)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """float32 [rows, vocab_size], and [0, vocab_size] in other ranks than the first."""
+        return self.runner.logits(hidden)[:, : self.vocab_size].contiguous()
 
     # --- what is asked of the hidden states ---------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from .ranks import Ranks
 from .records import TopLogprobs
-from .runner import Runner
 from .sampling.sampler import token_logprobs
 from .wanted import HiddenStates, PromptAnswer, PromptLogprobs, Wanted
 
@@ -46,23 +45,26 @@ def span_of(wanted: Wanted, prompt_ids: np.ndarray, entry: int, start: int, leng
 
 
 def answers(
-    spans: Sequence[Span], hidden: Tensor, places: np.ndarray, runner: Runner, ranks: Ranks
+    spans: Sequence[Span], hidden: Tensor, places: np.ndarray, logits_of: Callable[[Tensor], Tensor], ranks: Ranks
 ) -> list[PromptAnswer | None]:
-    """What each span is about; None where that is not finite. hidden: rows whose numbers in the step are `places`."""
+    """What each span is about; None where that is not finite.
+
+    hidden: rows whose numbers in the step are `places`. logits_of: float32 [rows, vocab] of such rows.
+    """
     found: list[PromptAnswer | None] = []
     for span in spans:
         at = int(np.searchsorted(places, span.base))
         own = hidden[at : at + len(span.targets)]
-        found.append(_logprobs(own, span, runner, ranks) if span.wanted.kind == "logprobs" else _states(own, span))
+        found.append(_logprobs(own, span, logits_of, ranks) if span.wanted.kind == "logprobs" else _states(own, span))
     return found
 
 
-def _logprobs(hidden: Tensor, span: Span, runner: Runner, ranks: Ranks) -> PromptLogprobs | None:
+def _logprobs(hidden: Tensor, span: Span, logits_of: Callable[[Tensor], Tensor], ranks: Ranks) -> PromptLogprobs | None:
     logprobs: list[float] = []
     tops: list[TopLogprobs] = []
     for start in range(0, len(span.targets), PIECE):
         piece = span.targets[start : start + PIECE]
-        logits = runner.logits(hidden[start : start + PIECE])
+        logits = logits_of(hidden[start : start + PIECE])
         if ranks.leads:
             values, likeliest = token_logprobs(logits, piece, [span.wanted.top] * len(piece))
             logprobs += values

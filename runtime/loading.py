@@ -26,13 +26,14 @@ def load_executor(
     path: Path | str,
     options: ExecutorOptions,
     *,
+    vocab_size: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
     ranks: Ranks = ALONE,
 ) -> Executor:
     """Loads the model at `path` (a `.gguf` file or a Hugging Face directory) and allocates its KV pool.
 
-    progress: takes sentences on what takes long. ranks: who computes the model together, on one machine; all must be
-    given the same options. Raises ModelError or UnsupportedModel with a sentence for the user.
+    vocab_size: see `Executor`. progress: takes sentences on what takes long. ranks: who computes the model together, on
+    one machine; all must be given the same options. Raises ModelError or UnsupportedModel with a sentence for the user.
     """
     where = device_of(options, ranks.rank, ranks.size)
     automatic = torch.bfloat16 if where.type == "cuda" else torch.float32
@@ -69,6 +70,7 @@ def load_executor(
         runner,
         max_running=options.max_running,
         max_context=context,
+        vocab_size=vocab_size,
         sampler=sampler,
         note=note,
         ahead=on_gpu,

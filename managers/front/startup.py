@@ -72,9 +72,12 @@ class Startup:
         self._timings["resolve"] = time.perf_counter() - self._began
         if config.tp > 1:  # too many ranks are refused before one of them loads anything
             await in_thread(lambda: _check_ranks(path, config.tp))
-        text, ready, _ = await self._unless_failed(
+        text, _ = await self._unless_failed(
             self._configure("tokenizer", ConfigureTokenizer(str(path), config)),
-            self._configure("worker", ConfigureWorker(str(path), config)),
+            self._hellos["worker"].wait(),  # which takes longer, as it imports torch first
+        )
+        ready, _ = await self._unless_failed(
+            self._configure("worker", ConfigureWorker(str(path), text.vocab_size, config)),
             self._hellos["scheduler"].wait(),
         )
         model = ready.model

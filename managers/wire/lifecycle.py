@@ -21,9 +21,13 @@ class ConfigureTokenizer(Message, frozen=True):
 
 
 class ConfigureWorker(Message, frozen=True):
-    """Front to worker: the model (a local path) and how to run it."""
+    """Front to worker, once the tokenizer is ready: the model (a local path) and how to run it.
+
+    vocab_size: of the tokenizer. A model may have embeddings for more ids, which no token has.
+    """
 
     model_path: str
+    vocab_size: int
     options: EngineConfig
 
 
@@ -46,7 +50,7 @@ class Limits(Message, frozen=True):
 
 class ModelInfo(Part, frozen=True):
     """What the worker found in the checkpoint, for the others and for the log. `weight_bytes` and `kv_bytes` are those
-    of all ranks together, `threads` those of each."""
+    of all ranks together, `threads` those of each. `vocab_size`: its token ids are 0 to vocab_size - 1."""
 
     architecture: str
     parameters: int

@@ -65,7 +65,9 @@ def _serve(child: Child, followers: Followers) -> None:
     start_logging(child.role, options.log_level)
     configured = time.perf_counter()
     ranks = _join(child, configure, followers)
-    executor = load_executor(configure.model_path, options, progress=child.log.info, ranks=ranks)
+    executor = load_executor(
+        configure.model_path, options, vocab_size=configure.vocab_size, progress=child.log.info, ranks=ranks
+    )
     if executor.note and ranks.leads:
         child.log.warning("torch computes attention, not the best backend: %s", executor.note)
     info = _describe(executor)
@@ -135,7 +137,7 @@ def _describe(executor: Executor) -> ModelInfo:
         architecture=runner.config.architecture,
         parameters=runner.parameters,
         weight_bytes=ranks.total(runner.weight_bytes),
-        vocab_size=runner.config.vocab_size,
+        vocab_size=executor.vocab_size,
         model_context=runner.config.max_context,
         total_slots=runner.pool.slots,
         kv_bytes=ranks.total(runner.pool.nbytes),

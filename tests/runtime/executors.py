@@ -13,8 +13,13 @@ from sapwood.runtime.ranks import ALONE, Ranks
 
 
 def executor_of(
-    path: Path, *, ranks: Ranks = ALONE, progress: Callable[[str], None] = lambda _: None, **options: Any
+    path: Path,
+    *,
+    ranks: Ranks = ALONE,
+    progress: Callable[[str], None] = lambda _: None,
+    vocab_size: int | None = None,
+    **options: Any,
 ) -> Executor:
     """The model at `path` as these options want it."""
     given: dict[str, Any] = {"device": "cpu"} | options
-    return load_executor(path, ExecutorOptions(**given), ranks=ranks, progress=progress)
+    return load_executor(path, ExecutorOptions(**given), vocab_size=vocab_size, ranks=ranks, progress=progress)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ...front.generation import Completion
-from ...wire.answers import TextChunk, TokenLogprob
+from ...wire.answers import Alternative, TextChunk, TokenLogprob
 from ..extension import Extension, Extensions
 from ..usage import Usage
 from .bodies import CompletionBody
@@ -18,7 +18,11 @@ from .token_names import token_name
 
 class TextLogprobs(msgspec.Struct, frozen=True):
     """Parallel lists, one item per token. `text_offset` counts characters within the choice's text; the tokens that
-    make up one character together all have its place."""
+    make up one character together all have its place.
+
+    `top_logprobs` has as many entries as were asked for: of tokens with one name the likeliest has it, and the others
+    are called "token_id:" and their id.
+    """
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -121,8 +125,15 @@ def _text_logprobs(prompt: list[TokenLogprob], completion: list[TokenLogprob], p
     return TextLogprobs(
         tokens=[token_name(each) for each in tokens],
         token_logprobs=[each.logprob for each in tokens],
-        top_logprobs=[
-            None if each.logprob is None else {token_name(top): top.logprob for top in each.top} for each in tokens
-        ],
+        top_logprobs=[None if each.logprob is None else _by_name(each.top) for each in tokens],
         text_offset=offsets,
     )
+
+
+def _by_name(top: list[Alternative]) -> dict[str, float]:
+    """The likeliest tokens of a position, likeliest first."""
+    named: dict[str, float] = {}
+    for each in top:
+        name = token_name(each)
+        named[name if name not in named else f"token_id:{each.token_id}"] = each.logprob
+    return named

@@ -60,7 +60,8 @@ class SentencePieceModel(Tokenizer):
         self.chat_template = config.chat_template
         self.bos_id = self._ids.get(self.named_tokens.get("bos_token", ""))
         eos_id = self._ids.get(self.named_tokens.get("eos_token", ""))
-        self.eos_ids = config.generation_eos | ({eos_id} if eos_id is not None else set())
+        ends = config.generation_eos | ({eos_id} if eos_id is not None else set())
+        self.eos_ids = frozenset(token_id for token_id in ends if token_id < self.vocab_size)
         self.adds_bos = self.bos_id is not None and config.adds_bos
 
     def _add(self, spec: AddedSpec, pieces: int) -> int:

@@ -40,7 +40,8 @@ class TokenizerJson(Tokenizer):
         self.named_tokens = config.named_tokens
         self.chat_template = config.chat_template
         eos_id = self._named_id("eos_token")
-        self.eos_ids = config.generation_eos | ({eos_id} if eos_id is not None else set())
+        ends = config.generation_eos | ({eos_id} if eos_id is not None else set())
+        self.eos_ids = frozenset(token_id for token_id in ends if token_id < self.vocab_size)
         added = tokenizer.encode("").ids  # what the post-processor, which alone decides this, adds to every text
         self.bos_id = self._named_id("bos_token")
         if self.bos_id is None and added and added[0] in self.control_ids:

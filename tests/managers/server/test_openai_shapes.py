@@ -11,7 +11,7 @@ from sapwood.managers.front.generation import Completion
 from sapwood.managers.server.openai.bodies import CompletionBody
 from sapwood.managers.server.openai.completions import TextAnswers
 from sapwood.managers.server.usage import PromptDetails, Usage
-from sapwood.managers.wire.answers import Finish, TextChunk, TokenLogprob
+from sapwood.managers.wire.answers import Alternative, Finish, TextChunk, TokenLogprob
 from sapwood.runtime.wanted import Wanted
 
 USER = [{"role": "user", "content": "hi"}]
@@ -317,3 +317,28 @@ async def test_models_are_listed_and_found_by_name(client):
 
 def _text(choice: dict[str, Any]) -> str:
     return choice["text"] if "text" in choice else choice["delta"].get("content", "")
+
+
+def test_tokens_with_one_text_are_told_apart_in_top_logprobs():
+    """vllm-project/vllm#44504: as many entries as were asked for, whole and streamed."""
+    top = [
+        Alternative(5, " a", b" a", -0.5),
+        Alternative(9, " a", b" a", -1.0),
+        Alternative(7, "\ufffd", b"\xf0", -2.0),
+        Alternative(3, " a", b" a", -3.0),
+        Alternative(4, "\ufffd", b"\xf0", -4.0),
+    ]
+    expected = {" a": -0.5, "token_id:9": -1.0, "bytes:\\xf0": -2.0, "token_id:3": -3.0, "token_id:4": -4.0}
+    token = TokenLogprob(9, " a", b" a", -1.0, top)
+    body = CompletionBody(prompt="x", logprobs=5)
+    joined = Completion(
+        index=0, text=" a", token_ids=[9], finish=Finish("length"), logprobs=[token], prompt_logprobs=None,
+        prompt_tokens=1, cached_tokens=0, completion_tokens=1,
+    )  # fmt: skip
+    whole = TextAnswers(body, "m", "id").whole([[joined]], Usage(0, 0, 0, PromptDetails(0))).choices[0].logprobs
+    assert whole is not None
+    assert whole.top_logprobs == [expected]
+    assert whole.tokens == [" a"]
+    chunk = TextChunk("id", 0, " a", [9], 1, 0, 1, [token], None, Finish("length"))
+    [event] = TextAnswers(body, "m", "id").events(0, chunk)
+    assert json.loads(event)["choices"][0]["logprobs"]["top_logprobs"] == [expected]

@@ -44,7 +44,7 @@ def test_a_value_that_is_not_allowed_is_refused_in_one_sentence(name, value, sen
 
 
 def test_the_record_travels_whole():
-    sent = ConfigureWorker("/m", EngineConfig(threads=3, audit=True, log_level="debug"))
+    sent = ConfigureWorker("/m", 99, EngineConfig(threads=3, audit=True, log_level="debug"))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=ConfigureWorker) == sent
 
 
