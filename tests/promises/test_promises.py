@@ -205,6 +205,26 @@ def test_sampling_penalties_and_seed_survive_retraction(
         assert engine.stats().retracted > 0
 
 
+def test_a_higher_priority_does_not_wait_for_a_lower_one_which_goes_on_as_if_it_had_run_alone(
+    tiny_path: Path, modes: dict[str, Any], tolerance: float
+) -> None:
+    sampled: dict[str, Any] = {"temperature": 0.9, "seed": 4, "ignore_eos": True, "logprobs": 0, "max_tokens": 600}
+    with Engine(tiny_path, max_running=1, kv_tokens=2000, **modes) as engine:
+        alone = engine.generate("The low one", **sampled)
+        engine.flush_cache()
+        low = engine.generate_stream("The low one", priority=-1, **sampled)
+        chunks = [next(low)]
+        high = engine.generate("The high one", priority=100, max_tokens=5, temperature=0)
+        assert high.finish_reason == "length"
+        assert engine.stats().retracted == 1
+        assert engine.stats().running + engine.stats().waiting == 1, "the high one had to wait for the low one's end"
+        chunks += low
+        assert [token for chunk in chunks for token in chunk.token_ids] == alone.token_ids
+        logprobs = [each.logprob for chunk in chunks for each in chunk.logprobs or []]
+        assert logprobs == pytest.approx([each.logprob for each in alone.logprobs or []], abs=tolerance, rel=0)
+        assert_books_balance(engine)
+
+
 def test_a_new_prefix_that_many_share_is_computed_once(smollm2: Engine) -> None:
     """The distinct tokens plus at most 5 %."""
     smollm2.flush_cache()
