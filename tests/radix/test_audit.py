@@ -142,6 +142,10 @@ def ancestor_is_older_than_descendant(books: Books) -> None:
     books.node(1, 2).stamp = 0
 
 
+def a_node_is_confirmed_on_top_of_one_that_is_not(books: Books) -> None:
+    books.node(4).confirmed = True
+
+
 def stamp_is_from_the_future(books: Books) -> None:
     books.root.stamp = 10**9
 
@@ -236,6 +240,7 @@ CORRUPTIONS: list[Callable[[Books], None]] = [
     lease_is_in_another_namespace,
     ancestor_is_older_than_descendant,
     stamp_is_from_the_future,
+    a_node_is_confirmed_on_top_of_one_that_is_not,
     edge_is_empty,
     edge_has_too_few_slots,
     child_is_filed_under_another_token,
