@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sapwood.__main__ import main
 from sapwood.managers.front.bodies import decode_body, struct_from
-from sapwood.managers.front.config import config_from
+from sapwood.managers.front.keyword_options import config_from
 from sapwood.managers.front.params import to_submit
 from sapwood.managers.front.request_fields import GenerateRequest
 from sapwood.managers.wire.answers import Rejected
