@@ -55,7 +55,7 @@ def gen(
     """Let the model go on from here; what it says is the value of the variable `name`.
 
     Arguments that are not given are as the run says (`Program.run`), and otherwise the backend's own defaults. They
-    are explained at `managers.front.request_fields.GenerateRequest`; these are not there:
+    are explained at `managers.front.requests.request_fields.GenerateRequest`; these are not there:
 
     n: more than one sample makes the value a list; the state goes on with the first.
     name: a later gen or select of the same name takes the variable over; the text of both stays.

@@ -29,7 +29,7 @@ History = list[Segment | RoleBegin | RoleEnd]
 
 
 @dataclass
-class ChatMessage:
+class HistoryMessage:
     """A message of a conversation; `closed` once its role has ended."""
 
     role: Role
@@ -37,13 +37,13 @@ class ChatMessage:
     closed: bool
 
 
-def messages_of(history: Iterable[Segment | RoleBegin | RoleEnd]) -> tuple[list[ChatMessage], str]:
+def messages_of(history: Iterable[Segment | RoleBegin | RoleEnd]) -> tuple[list[HistoryMessage], str]:
     """The messages of a state, and the text that stands outside of them."""
-    messages: list[ChatMessage] = []
+    messages: list[HistoryMessage] = []
     outside = ""
     for part in history:
         if isinstance(part, RoleBegin):
-            messages.append(ChatMessage(part.role, "", closed=False))
+            messages.append(HistoryMessage(part.role, "", closed=False))
         elif isinstance(part, RoleEnd):
             messages[-1].closed = True
         elif messages and not messages[-1].closed:

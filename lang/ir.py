@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..managers.front.request_fields import CompletionFields
+from ..managers.front.requests.request_fields import CompletionFields
 from ..runtime.declaration import with_nulls
 from .errors import ProgramMisuse
 
@@ -72,7 +72,7 @@ _Declared = with_nulls("_Declared", CompletionFields, lambda field: field.langua
 class GenOptions(_Declared, frozen=True, kw_only=True):
     """How to generate; None is "as the run says", and where that says nothing either, as the backend does by default.
 
-    The names and meanings are those of `managers.front.request_fields.GenerateRequest`; lists are tuples.
+    The names and meanings are those of `managers.front.requests.request_fields.GenerateRequest`; lists are tuples.
     """
 
     def given(self) -> dict[str, Any]:

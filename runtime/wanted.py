@@ -1,6 +1,6 @@
 """What a request may want of the last layer at its prompt's positions, beside the next token; and what it then gets.
 
-Each kind is declared here and computed in `runtime.last_layer`; everyone between passes both on as they are.
+Each kind is declared here and computed in `runtime.execution.last_layer`; everyone between passes both on as they are.
 Torch-free.
 """
 

@@ -19,7 +19,7 @@ Json = Any
 
 
 @dataclass(frozen=True)
-class _Span:
+class _ValueSpan:
     """A kind of JSON text within a completion: what it begins after, and what is checked in it (places: None for
     nothing).
     """
@@ -34,7 +34,7 @@ class _Plan:
     """What one `Compiled.checks` says: the checks of a completion that is JSON, or of JSON spans in free text."""
 
     places: Places | None = None
-    spans: tuple[_Span, ...] = ()
+    spans: tuple[_ValueSpan, ...] = ()
     longest: int = 0
 
     @property
@@ -192,7 +192,7 @@ def _compiled(checks: str) -> _Plan:
     if "spans" not in said:
         return _Plan(Places(said))
     spans = tuple(
-        _Span(each["begin"].encode(), each["json"], Places(each["checks"]) if each["checks"] else None)
+        _ValueSpan(each["begin"].encode(), each["json"], Places(each["checks"]) if each["checks"] else None)
         for each in said["spans"]
     )
     return _Plan(None, spans, max(len(span.begin) for span in spans))

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...managers.front.render import Rendering
+from ...managers.front.requests.render import Rendering
 from ...managers.wire.errors import InvalidRequest
 from ..history import History, Segment
 from ..ir import Role, RoleBegin, RoleEnd

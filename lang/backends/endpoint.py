@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...managers.front.render import Rendering
+from ...managers.front.requests.render import Rendering
 from ...managers.server.native.routes import Choice, ContinuationScore, GenerateAnswer, ScoreAnswer
 from ...managers.server.native.routes import Token as WireToken
 from ..errors import BackendError

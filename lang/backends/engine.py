@@ -7,7 +7,7 @@ from typing import Any
 
 from ...managers.front.engine import Engine
 from ...managers.front.generation import Completion, collect
-from ...managers.front.render import Rendering
+from ...managers.front.requests.render import Rendering
 from ...managers.wire.answers import TextChunk, TokenLogprob
 from ..words.choices import ScoredToken
 from .base import Emit, TokenCounts

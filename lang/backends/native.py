@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...managers.front.render import Rendering
+from ...managers.front.requests.render import Rendering
 from ...managers.wire.errors import Overloaded
 from ..history import History
 from ..ir import Gen, GenOptions, Role, Select
@@ -86,7 +86,7 @@ class NativeBackend(Backend):
 
     @abstractmethod
     async def _send(self, fields: dict[str, Any], emit: Emit | None) -> tuple[list[NativeSample], TokenCounts]:
-        """One request of `managers.front.request_fields.GenerateRequest`'s fields."""
+        """One request of `managers.front.requests.request_fields.GenerateRequest`'s fields."""
 
     @abstractmethod
     async def _score(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...managers.front.request_fields import CompletionFields
+from ...managers.front.requests.request_fields import CompletionFields
 from ...runtime.declaration import plain_types
 from ..errors import ProgramMisuse
 from ..ir import GenOptions

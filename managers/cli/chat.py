@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from ..front.request_fields import GenerateRequest
+from ..front.requests.request_fields import GenerateRequest
 from ..wire.errors import InvalidRequest, Overloaded, RequestFailed
 from .options import config_of, sampling_of
 from .session import Session, check_sampling, session

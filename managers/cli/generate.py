@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..front.request_fields import GenerateRequest
+from ..front.requests.request_fields import GenerateRequest
 from ..wire.errors import InvalidRequest
 from .options import config_of, sampling_of
 from .session import check_sampling, session

@@ -21,9 +21,9 @@ from ...constrained.spec import COMPILE_SECONDS, Compiled, ConstraintError, Kind
 from ...constrained.vocabulary import vocabulary_of
 from ...runtime.text.tokenizers.loading import load_tokenizer
 from ...runtime.weights import hub
-from ..front.constraints import OPTIONS, requested_constraint
-from ..front.ranges import check_ranges
-from ..front.request_fields import CompletionFields
+from ..front.requests.constraints import OPTIONS, requested_constraint
+from ..front.requests.ranges import check_ranges
+from ..front.requests.request_fields import CompletionFields
 from ..wire.errors import InvalidRequest
 
 REFUSED = 2

@@ -1,6 +1,6 @@
 """The command line's options and their help. It must stay cheap to import: neither torch nor aiohttp.
 
-Engine options derive from `managers.wire.options`, sampling ones from `managers.front.request_fields`; only there are
+Engine options derive from `managers.wire.options`, sampling ones from `front.requests.request_fields`; only there are
 ranges checked.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 
 from ...runtime.declaration import Field, declared, plain_types
 from ...runtime.options import MEMORY, MODEL, SCHEDULING, Option
-from ..front.request_fields import CompletionFields
+from ..front.requests.request_fields import CompletionFields
 from ..wire.errors import ConfigError, Path
 from ..wire.options import OPTIONS, EngineConfig
 

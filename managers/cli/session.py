@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..front.front import Front
-from ..front.params import to_submit
-from ..front.request_fields import GenerateRequest
+from ..front.requests.params import to_submit
+from ..front.requests.request_fields import GenerateRequest
 from ..wire.answers import TextChunk
 from ..wire.errors import InvalidRequest
 from ..wire.logs import start_logging

@@ -17,13 +17,13 @@ from ..wire.answers import TextChunk
 from ..wire.errors import InvalidRequest
 from ..wire.questions import Stats
 from ..wire.requests import Submit
-from .bodies import struct_from
 from .front_thread import FrontThread
 from .generation import Generation, Score, collect
 from .keyword_options import config_from
-from .params import score_to_submit, to_submit
-from .render import Rendering, RenderRequest, render_to_chat
-from .request_fields import GenerateRequest, ScoreRequest
+from .requests.bodies import struct_from
+from .requests.params import score_to_submit, to_submit
+from .requests.render import Rendering, RenderRequest, render_to_chat
+from .requests.request_fields import GenerateRequest, ScoreRequest
 from .startup import FrontInfo
 from .streams import RequestStream
 
@@ -161,7 +161,7 @@ class Engine:
     def render(self, messages: Messages, **params: Any) -> Rendering:
         """The prompt that the model's chat template makes of a conversation, and its text.
 
-        params: the other fields of `managers.front.render.RenderRequest`, among them add_generation_prompt and tools.
+        params: the other fields of `front.requests.render.RenderRequest`, among them add_generation_prompt and tools.
         """
         return self._front.call(self._render(messages, params))
 

@@ -8,7 +8,7 @@ from typing import Any
 from ...constrained.near_names import probably_meant
 from ..wire.errors import ConfigError, InvalidRequest
 from ..wire.options import OPTIONS, EngineConfig
-from .bodies import struct_from
+from .requests.bodies import struct_from
 
 
 def config_from(options: dict[str, Any]) -> EngineConfig:

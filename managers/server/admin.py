@@ -7,7 +7,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from ...runtime.errors import SapwoodError
-from ..front.bodies import decode_body
+from ..front.requests.bodies import decode_body
 from ..wire.questions import Stats
 from .errors import Answer, ErrorDetail
 from .reading import read_body

@@ -24,8 +24,8 @@ from .grammar_loader import GrammarLoader
 from .steps import Steps
 
 if TYPE_CHECKING:
-    from ...runtime.executor import Executor
-    from ...runtime.ranks import Ranks
+    from ...runtime.execution.executor import Executor
+    from ...runtime.execution.ranks import Ranks
 
 WARM_AFTER = 3.0  # seconds with nothing to do, after which what the first grammar needs is loaded
 GLANCE = 0.001  # seconds between looks at a step that the device computes, while no plan comes
@@ -57,7 +57,7 @@ def _serve(child: Child, followers: Followers) -> None:
     inbox: Inbox[ToWorker] = Inbox(child.link, child.role, ToWorker)
     child.hello()
     started = time.perf_counter()
-    from ...runtime.loading import load_executor
+    from ...runtime.execution.loading import load_executor
 
     imported = time.perf_counter()
     configure = child.configuration(inbox, ConfigureWorker)
@@ -110,8 +110,8 @@ def _serve(child: Child, followers: Followers) -> None:
 
 def _join(child: Child, configure: ConfigureWorker, followers: Followers) -> Ranks:
     """The model's ranks, once all of them are there."""
-    from ...runtime.ranks import ALONE, join_ranks
-    from ...runtime.runner_loading import device_of
+    from ...runtime.execution.ranks import ALONE, join_ranks
+    from ...runtime.execution.runner_loading import device_of
 
     roles = child.link.workers
     if len(roles) == 1:

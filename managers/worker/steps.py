@@ -15,8 +15,8 @@ from ...runtime.step import StepPlan, StepResult
 from .grammar_loader import GrammarLoader
 
 if TYPE_CHECKING:
-    from ...runtime.executor import Executor
-    from ...runtime.launched import Launched
+    from ...runtime.execution.executor import Executor
+    from ...runtime.execution.launched import Launched
 
 
 class Steps:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ..kv_pool import KVPool
+from ..execution.kv_pool import KVPool
 from ..model.config import ModelConfig
 
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedModel
-from ..kv_pool import KVPool
+from ..execution.kv_pool import KVPool
+from ..execution.transfer import to_device
 from ..model.config import ModelConfig
-from ..transfer import to_device
 from .base import Attention, AttentionBatch
 from .paging import PagedLevel, PagedPlan, one_query_each, paged_plan, shares
 

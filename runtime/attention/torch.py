@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import UnsupportedModel
-from ..kv_pool import KVPool
+from ..execution.kv_pool import KVPool
+from ..execution.transfer import to_device
 from ..model.config import ModelConfig
 from ..model.layers.activations import capped
-from ..transfer import to_device
 from .base import Attention, AttentionBatch
 
 WASTE = 1.25  # how much larger than its entries a rectangle may be, beyond

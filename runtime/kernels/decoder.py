@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from ..errors import UnsupportedModel
-from ..kv_pool import KVPool
+from ..execution.kv_pool import KVPool
+from ..execution.runner import ModelStep, Runner
 from ..model.config import ModelConfig
-from ..runner import ModelStep, Runner
 from . import bindings
 from .bindings import Library, address, ints
 from .packing import PackedMatrix

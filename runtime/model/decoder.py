@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..ranks import ALONE, Ranks
+from ..execution.ranks import ALONE, Ranks
 from .config import ModelConfig
 from .layers.activations import capped
 from .layers.decoder_layer import DecoderLayer

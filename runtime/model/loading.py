@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError, UnsupportedModel
-from ..ranks import ALONE, Ranks
+from ..execution.ranks import ALONE, Ranks
 from ..weights.checkpoint import Checkpoint
 from ..weights.gguf_checkpoint import GGUFCheckpoint
 from ..weights.loading import open_checkpoint

@@ -19,7 +19,7 @@ MAX_LOGPROBS = 100
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As a request has it; `managers.front.params` checks the ranges and makes `Sampling` of it.
+    """As a request has it; `managers.front.requests.params` checks the ranges and makes `Sampling` of it.
 
     `max_tokens` 0 computes and caches the prompt only.
     """

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..transfer import to_device
+from ..execution.transfer import to_device
 from .params import Sampling
 from .sampling_state import EVERY_BIT, SamplingState, uniform
 

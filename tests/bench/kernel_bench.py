@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from sapwood.runtime.attention.base import SharedPrefix
+from sapwood.runtime.execution.kv_pool import KVPool
+from sapwood.runtime.execution.runner import ModelStep
 from sapwood.runtime.kernels import bindings
 from sapwood.runtime.kernels.decoder import NativeDecoder
 from sapwood.runtime.kernels.loading import load_weights
-from sapwood.runtime.kv_pool import KVPool
-from sapwood.runtime.runner import ModelStep
 from sapwood.runtime.weights import hub
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)

@@ -35,7 +35,7 @@ from invariance import deterministic  # noqa: E402
 from models import Place  # noqa: E402
 from quantized import int4_decode, quantized_errors  # noqa: E402
 
-from sapwood.runtime.graphs import CudaCapture  # noqa: E402
+from sapwood.runtime.execution.graphs import CudaCapture  # noqa: E402
 
 BUDGET = 400  # seconds; a section is not begun after this
 

@@ -16,10 +16,10 @@ from sapwood.runtime.attention import paging
 from sapwood.runtime.attention.base import AttentionBatch, SharedPrefix
 from sapwood.runtime.attention.flashinfer import FlashInferAttention
 from sapwood.runtime.attention.torch import TorchAttention
-from sapwood.runtime.executor import Executor
-from sapwood.runtime.kv_pool import KVPool
+from sapwood.runtime.execution.executor import Executor
+from sapwood.runtime.execution.kv_pool import KVPool
+from sapwood.runtime.execution.runner import ModelStep, TorchRunner
 from sapwood.runtime.model.config import ModelConfig, Rope
-from sapwood.runtime.runner import ModelStep, TorchRunner
 
 Figures = dict[str, Any]
 

@@ -9,7 +9,7 @@ import torch
 from figures import Figures, Skipped, bounds, prefill_step, seconds_of
 from models import SMALL, TINY, Place, make_runner, random_model
 
-from sapwood.runtime.runner import ModelStep
+from sapwood.runtime.execution.runner import ModelStep
 
 
 def deterministic(place: Place) -> Figures:

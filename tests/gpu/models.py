@@ -10,8 +10,9 @@ import torch
 
 from sapwood.runtime.attention.flashinfer import FlashInferAttention, why_not
 from sapwood.runtime.attention.torch import TorchAttention
-from sapwood.runtime.graphs import Capture
-from sapwood.runtime.kv_pool import KVPool
+from sapwood.runtime.execution.graphs import Capture
+from sapwood.runtime.execution.kv_pool import KVPool
+from sapwood.runtime.execution.runner import TorchRunner
 from sapwood.runtime.model.config import ModelConfig, Rope
 from sapwood.runtime.model.decoder import Decoder
 from sapwood.runtime.model.fixed_rows import FixedRows
@@ -22,7 +23,6 @@ from sapwood.runtime.model.layers.feed_forward import GatedMLP
 from sapwood.runtime.model.layers.norm import RMSNorm
 from sapwood.runtime.model.layers.rotary import rope_frequencies
 from sapwood.runtime.model.layers.self_attention import SelfAttention
-from sapwood.runtime.runner import TorchRunner
 
 LLAMA_8B = ModelConfig("llama", 128_256, 4096, 14_336, 32, 32, 8, 128, 1e-5, 16_384, Rope(500_000.0), False, ())
 SMALL = ModelConfig("llama", 8192, 1024, 2816, 4, 16, 4, 64, 1e-5, 16_384, Rope(), False, ())

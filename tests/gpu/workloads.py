@@ -12,7 +12,7 @@ from sapwood.managers.scheduler.scheduler import Scheduler
 from sapwood.managers.wire.requests import TokenizedRequest
 from sapwood.managers.worker.steps import Steps
 from sapwood.radix.prefix_cache import PrefixCache
-from sapwood.runtime.executor import Executor
+from sapwood.runtime.execution.executor import Executor
 from sapwood.runtime.records import pack_ids
 from sapwood.runtime.sampling.params import Sampling
 from sapwood.runtime.step import StepResult

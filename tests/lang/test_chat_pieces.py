@@ -11,7 +11,7 @@ import pytest
 from sapwood.lang.backends.chat_pieces import ChatPieces, Shapes
 from sapwood.lang.history import History, Segment
 from sapwood.lang.ir import Role, RoleBegin, RoleEnd
-from sapwood.managers.front.render import Rendering
+from sapwood.managers.front.requests.render import Rendering
 from sapwood.managers.wire.errors import InvalidRequest
 
 CHATML = (

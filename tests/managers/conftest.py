@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import tokenizers
 
-from sapwood.managers.front.bodies import struct_from
-from sapwood.managers.front.params import score_to_submit, to_submit
-from sapwood.managers.front.request_fields import GenerateRequest, ScoreRequest
+from sapwood.managers.front.requests.bodies import struct_from
+from sapwood.managers.front.requests.params import score_to_submit, to_submit
+from sapwood.managers.front.requests.request_fields import GenerateRequest, ScoreRequest
 from sapwood.managers.front.supervisor import Supervisor
 from sapwood.managers.wire.requests import Submit
 

@@ -14,8 +14,8 @@ from sapwood.managers.wire.requests import TokenizedRequest
 from sapwood.managers.worker.steps import Steps
 from sapwood.radix.memory_tier import MemoryTier
 from sapwood.radix.prefix_cache import PrefixCache
-from sapwood.runtime.executor import Executor
-from sapwood.runtime.loading import load_executor
+from sapwood.runtime.execution.executor import Executor
+from sapwood.runtime.execution.loading import load_executor
 from sapwood.runtime.options import ExecutorOptions
 from sapwood.runtime.records import pack_ids
 from sapwood.runtime.sampling.params import Sampling

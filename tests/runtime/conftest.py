@@ -18,8 +18,8 @@ from sapwood.runtime.step import OpenRow, SampledLogprob, SlotWrite, StepPlan, S
 from sapwood.runtime.wanted import HiddenStates, PromptLogprobs, Wanted
 
 if TYPE_CHECKING:
-    from sapwood.runtime.executor import Executor
-    from sapwood.runtime.launched import Launched
+    from sapwood.runtime.execution.executor import Executor
+    from sapwood.runtime.execution.launched import Launched
 
 
 def greedy(**options: Any) -> Sampling:
@@ -211,7 +211,7 @@ def in_ranks() -> Callable[[int, Callable[[Any], Any]], list[Any]]:
         import torch.distributed as dist
         from torch._C._distributed_c10d import HashStore
 
-        from sapwood.runtime.ranks import ProcessRanks
+        from sapwood.runtime.execution.ranks import ProcessRanks
 
         store = HashStore()
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sapwood.runtime.executor import Executor
-from sapwood.runtime.loading import load_executor
+from sapwood.runtime.execution.executor import Executor
+from sapwood.runtime.execution.loading import load_executor
+from sapwood.runtime.execution.ranks import ALONE, Ranks
 from sapwood.runtime.options import ExecutorOptions
-from sapwood.runtime.ranks import ALONE, Ranks
 
 
 def executor_of(

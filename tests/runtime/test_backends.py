@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sapwood.runtime import runner_loading
 from sapwood.runtime.errors import UnsupportedModel
-from sapwood.runtime.executor import Executor
+from sapwood.runtime.execution import runner_loading
+from sapwood.runtime.execution.executor import Executor
 from tests.runtime.executors import executor_of
 
 

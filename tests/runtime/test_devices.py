@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from sapwood.runtime import devices, runner_loading
+from sapwood.runtime import devices
 from sapwood.runtime.errors import UnsupportedModel
+from sapwood.runtime.execution import runner_loading
+from sapwood.runtime.execution.ranks import Ranks
+from sapwood.runtime.execution.runner_loading import CPU, device_of
+from sapwood.runtime.execution.transfer import Fetched, indices_to_device, to_device
 from sapwood.runtime.options import ExecutorOptions
-from sapwood.runtime.ranks import Ranks
-from sapwood.runtime.runner_loading import CPU, device_of
-from sapwood.runtime.transfer import Fetched, indices_to_device, to_device
 from tests.runtime.executors import executor_of
 
 CUDA = torch.device("cuda", 0)
@@ -108,7 +109,7 @@ def test_loading_a_model_on_the_cpu_does_not_import_flashinfer(tiny_llama: Path,
     (tmp_path / "flashinfer.py").write_text("raise RuntimeError('imported')")
     code = (
         "import sys\n"
-        "from sapwood.runtime.loading import load_executor\n"
+        "from sapwood.runtime.execution.loading import load_executor\n"
         "from sapwood.runtime.options import ExecutorOptions\n"
         f"load_executor({str(tiny_llama)!r}, ExecutorOptions(kv_tokens=64, attention_backend='torch'))\n"
         "assert 'flashinfer' not in sys.modules"

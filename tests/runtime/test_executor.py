@@ -78,7 +78,7 @@ def test_scoring_in_pieces_changes_nothing(
 ) -> None:
     scores = []
     for piece in (128, 5):
-        monkeypatch.setattr("sapwood.runtime.last_layer.PIECE", piece)
+        monkeypatch.setattr("sapwood.runtime.execution.last_layer.PIECE", piece)
         driver.open(0, prompts[5], wanted=Wanted("logprobs", 1, 2))
         scores.append(driver.prefill(0, prompts[5]).scored[0])
         driver.close(0)

@@ -16,21 +16,21 @@ import numpy as np
 import pytest
 import torch
 
-from sapwood.runtime import graphs
 from sapwood.runtime.attention import paging
 from sapwood.runtime.attention.base import AttentionBatch, SharedPrefix
 from sapwood.runtime.attention.flashinfer import FlashInferAttention
 from sapwood.runtime.attention.torch import TorchAttention
-from sapwood.runtime.executor import Executor
-from sapwood.runtime.graphs import ladder
-from sapwood.runtime.kv_pool import KVPool
+from sapwood.runtime.execution import graphs
+from sapwood.runtime.execution.executor import Executor
+from sapwood.runtime.execution.graphs import ladder
+from sapwood.runtime.execution.kv_pool import KVPool
+from sapwood.runtime.execution.ranks import ALONE, Ranks
+from sapwood.runtime.execution.runner import ModelStep, TorchRunner
 from sapwood.runtime.model import fixed_rows
 from sapwood.runtime.model.fixed_rows import FixedRows
 from sapwood.runtime.model.forward import Forward
 from sapwood.runtime.model.fused import FusedArithmetic
 from sapwood.runtime.model.loading import load_model
-from sapwood.runtime.ranks import ALONE, Ranks
-from sapwood.runtime.runner import ModelStep, TorchRunner
 
 SLOTS = 600
 MOST = 6

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sapwood.runtime import kv_pool
 from sapwood.runtime.errors import ModelError
-from sapwood.runtime.kv_pool import KVPool, available_memory, bytes_per_token, slots_that_fit
+from sapwood.runtime.execution import kv_pool
+from sapwood.runtime.execution.kv_pool import KVPool, available_memory, bytes_per_token, slots_that_fit
 from sapwood.runtime.model.config import ModelConfig, Rope
 
 CONFIG = ModelConfig("llama", 10, 32, 8, 3, 4, 2, 8, 1e-5, 128, Rope(), True, ())

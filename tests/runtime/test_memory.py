@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.runtime.kv_pool import available_memory
+from sapwood.runtime.execution.kv_pool import available_memory
 
 KV_TOKENS = 32_768
 ALLOWANCE = 400e6  # for Python, torch and everything that is neither weights nor KV
@@ -19,9 +19,9 @@ WORKER = """
 import resource, sys
 import numpy as np, torch
 import sapwood.managers.worker.process
-from sapwood.runtime.loading import load_executor
+from sapwood.runtime.execution.loading import load_executor
 from sapwood.runtime.options import ExecutorOptions
-from sapwood.runtime.runner import ModelStep
+from sapwood.runtime.execution.runner import ModelStep
 
 options = ExecutorOptions(device="cpu", kv_tokens=int(sys.argv[2]))
 executor = load_executor(sys.argv[1], options)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from ...front.bodies import decode_body
-from ...front.render import Rendering, RenderRequest, render_to_chat
+from ...front.requests.bodies import decode_body
+from ...front.requests.render import Rendering, RenderRequest, render_to_chat
 from ...wire.requests import Chat
 from ..reading import understand
 from ..responses import json_response
@@ -13,7 +13,7 @@ from ..server_state import STATE
 
 
 class RenderBody(RenderRequest, kw_only=True, forbid_unknown_fields=True):
-    """The body of /render: see `managers.front.render.RenderRequest` for the other fields."""
+    """The body of /render: see `managers.front.requests.render.RenderRequest` for the other fields."""
 
     model: str | None = None
 

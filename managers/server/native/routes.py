@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
-from ...front.bodies import decode_body
 from ...front.generation import Completion, Score
-from ...front.params import score_to_submit, to_submit
-from ...front.request_fields import GenerateRequest, ScoreRequest
+from ...front.requests.bodies import decode_body
+from ...front.requests.params import score_to_submit, to_submit
+from ...front.requests.request_fields import GenerateRequest, ScoreRequest
 from ...wire.answers import Alternative, Finish, TextChunk, TokenLogprob
 from ...wire.requests import Submit
 from ..events import stream_events
@@ -21,14 +21,14 @@ from ..work import Work
 
 
 class GenerateBody(GenerateRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of /generate: see `managers.front.request_fields.GenerateRequest` for the other fields."""
+    """The body of /generate: see `managers.front.requests.request_fields.GenerateRequest` for the other fields."""
 
     model: str | None = None
     stream: bool = False
 
 
 class ScoreBody(ScoreRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of /score: see `managers.front.request_fields.ScoreRequest` for the other fields."""
+    """The body of /score: see `managers.front.requests.request_fields.ScoreRequest` for the other fields."""
 
     model: str | None = None
 

@@ -1,4 +1,4 @@
-"""The bodies of the OpenAI endpoints and what they become: native requests, checked further by `managers.front.params`.
+"""The bodies of the OpenAI endpoints and what they become: native requests, checked further by `front.requests.params`.
 
 A field of OpenAI's that asks for something Sapwood does not do is refused by its name; none is accepted and ignored.
 """
@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from ....runtime.declaration import with_nulls
-from ...front.constraints import KINDS
-from ...front.params import MAX_NAME
-from ...front.request_fields import CompletionFields, GenerateRequest
+from ...front.requests.constraints import KINDS
+from ...front.requests.params import MAX_NAME
+from ...front.requests.request_fields import CompletionFields, GenerateRequest
 from ...wire.errors import InvalidRequest
 from .response_format import FIELD, constraint_fields
 

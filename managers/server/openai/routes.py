@@ -7,8 +7,8 @@ import uuid
 import msgspec
 from aiohttp import web
 
-from ...front.bodies import decode_body
-from ...front.params import to_submit
+from ...front.requests.bodies import decode_body
+from ...front.requests.params import to_submit
 from ...wire.errors import InvalidRequest, Path
 from ..events import stream_events
 from ..reading import understand

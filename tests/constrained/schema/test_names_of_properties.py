@@ -85,7 +85,8 @@ def test_counts_of_few_names_are_in_the_grammar(schema: dict[str, Any]) -> None:
     ("schema", "keyword", "pointer", "says"),
     [
         ({**CLOSED, "patternProperties": {"^a$": ONE}, "minProperties": 2}, "minProperties", "/minProperties", '"a"'),
-        ({**CLOSED, "patternProperties": {r"^\d$": ONE}, "minProperties": 11}, "minProperties", "/minProperties", '"9"'),
+        ({**CLOSED, "patternProperties": {r"^\d$": ONE}, "minProperties": 11}, "minProperties", "/minProperties",
+         '"9"'),
         ({**CLOSED, "properties": {"a": {}, "b": False}, "minProperties": 2}, "minProperties", "/minProperties", '"a"'),
         ({**CLOSED, "minProperties": 1}, "minProperties", "/minProperties", "none"),
         (

@@ -11,8 +11,8 @@ import pytest
 from sapwood.__main__ import main
 from sapwood.constrained.spec import Compiled, Constraint
 from sapwood.managers.cli import grammar
-from sapwood.managers.front.bodies import struct_from
-from sapwood.managers.front.params import GenerateRequest, to_submit
+from sapwood.managers.front.requests.bodies import struct_from
+from sapwood.managers.front.requests.params import GenerateRequest, to_submit
 from sapwood.managers.wire.errors import InvalidRequest
 
 SCHEMA = {

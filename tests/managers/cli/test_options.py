@@ -11,7 +11,7 @@ from sapwood.__main__ import main
 from sapwood.managers.cli.options import config_of, sampling_of
 from sapwood.managers.cli.parser import parse
 from sapwood.managers.front.keyword_options import config_from
-from sapwood.managers.front.request_fields import GenerateRequest
+from sapwood.managers.front.requests.request_fields import GenerateRequest
 from sapwood.managers.server.serving import bind
 from sapwood.managers.wire.errors import ConfigError
 from sapwood.managers.wire.options import EngineConfig

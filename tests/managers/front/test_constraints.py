@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sapwood.constrained.spec import MAX_CHOICES, MAX_CONSTRAINT_BYTES, Constraint
-from sapwood.managers.front.bodies import decode_body, struct_from
-from sapwood.managers.front.params import to_submit
-from sapwood.managers.front.request_fields import GenerateRequest, ScoreRequest
+from sapwood.managers.front.requests.bodies import decode_body, struct_from
+from sapwood.managers.front.requests.params import to_submit
+from sapwood.managers.front.requests.request_fields import GenerateRequest, ScoreRequest
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.requests import Submit
 

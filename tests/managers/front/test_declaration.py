@@ -14,7 +14,7 @@ import pytest
 import sapwood
 from sapwood.lang.ir import GenOptions
 from sapwood.managers.cli.parser import parse
-from sapwood.managers.front.request_fields import CompletionFields, GenerateRequest
+from sapwood.managers.front.requests.request_fields import CompletionFields, GenerateRequest
 from sapwood.managers.server.openai.bodies import ChatBody, CompletionBody
 from sapwood.runtime.declaration import declared, plain_types
 from sapwood.runtime.kernels.bindings import KernelsMissing, Library, library_path
@@ -91,7 +91,7 @@ def test_the_kernels_read_the_declared_numbers() -> None:
 
 def test_declarations_load_nothing_heavy() -> None:
     code = (
-        "import sys, sapwood.managers.front.request_fields; "
+        "import sys, sapwood.managers.front.requests.request_fields; "
         "print(sorted({'torch', 'numpy', 'zmq', 'aiohttp', 'asyncio', 'jinja2'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

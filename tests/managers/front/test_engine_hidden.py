@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sapwood import Engine
 from sapwood.managers.front.generation import Completion, collect
-from sapwood.managers.front.params import GenerateRequest, to_submit
+from sapwood.managers.front.requests.params import GenerateRequest, to_submit
 from sapwood.runtime.wanted import HiddenStates, Wanted
 
 TEXT = "The river runs past the old mill, and nobody remembers who built it. " * 6

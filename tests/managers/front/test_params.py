@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.managers.front.bodies import decode_body, struct_from
-from sapwood.managers.front.params import (
+from sapwood.managers.front.requests.bodies import decode_body, struct_from
+from sapwood.managers.front.requests.params import (
     MAX_STOP_CHARACTERS,
     prompt_runs,
     score_to_submit,
     to_submit,
 )
-from sapwood.managers.front.request_fields import GenerateRequest, ScoreRequest
+from sapwood.managers.front.requests.request_fields import GenerateRequest, ScoreRequest
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.requests import Submit
 from sapwood.runtime.sampling.params import DEFAULT_MAX_TOKENS

@@ -16,8 +16,8 @@ import pytest
 import tokenizers
 from msgspec.structs import replace
 
-from sapwood.managers.front.params import to_submit
-from sapwood.managers.front.request_fields import GenerateRequest
+from sapwood.managers.front.requests.params import to_submit
+from sapwood.managers.front.requests.request_fields import GenerateRequest
 from sapwood.managers.tokenizer import process as tokenizer
 from sapwood.managers.tokenizer.process import LONG_WORK
 from sapwood.managers.tokenizer.prompt_encoding import PromptEncoder, encoding_work, sample_seed

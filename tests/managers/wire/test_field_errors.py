@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.__main__ import main
-from sapwood.managers.front.bodies import decode_body, struct_from
 from sapwood.managers.front.keyword_options import config_from
-from sapwood.managers.front.params import to_submit
-from sapwood.managers.front.request_fields import GenerateRequest
+from sapwood.managers.front.requests.bodies import decode_body, struct_from
+from sapwood.managers.front.requests.params import to_submit
+from sapwood.managers.front.requests.request_fields import GenerateRequest
 from sapwood.managers.wire.answers import Rejected
 from sapwood.managers.wire.errors import ConfigError, InvalidRequest, Path, shown
 

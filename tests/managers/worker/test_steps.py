@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sapwood.managers.worker.steps import Steps
-from sapwood.runtime.launched import Launched, known
+from sapwood.runtime.execution.launched import Launched, known
 from sapwood.runtime.step import EntryResult, StepPlan, StepResult
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sapwood.runtime.attention.base import Attention, AttentionBatch
 from sapwood.runtime.attention.torch import GROUP_SLOTS, TorchAttention, _split
-from sapwood.runtime.kv_pool import KVPool
+from sapwood.runtime.execution.kv_pool import KVPool
 from sapwood.runtime.model.config import ModelConfig, Rope
 
 BACKENDS: dict[str, type[Attention]] = {TorchAttention.name: TorchAttention}

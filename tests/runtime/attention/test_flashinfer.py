@@ -25,7 +25,7 @@ from sapwood.runtime.attention.flashinfer import FlashInferAttention, why_not
 from sapwood.runtime.attention.paging import MIN_SAVED, PagedLevel, one_query_each, paged_plan, shares
 from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.errors import UnsupportedModel
-from sapwood.runtime.kv_pool import KVPool
+from sapwood.runtime.execution.kv_pool import KVPool
 from sapwood.runtime.model.config import ModelConfig, Rope
 
 SLOTS = 400

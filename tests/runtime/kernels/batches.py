@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sapwood.runtime.attention.base import SharedPrefix
-from sapwood.runtime.runner import ModelStep
+from sapwood.runtime.execution.runner import ModelStep
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from tiny_model import TinyModel
 
 from sapwood.runtime.attention.base import SharedPrefix
 from sapwood.runtime.errors import UnsupportedModel
+from sapwood.runtime.execution.runner import ModelStep
 from sapwood.runtime.kernels.bindings import Library
 from sapwood.runtime.kernels.decoder import NativeDecoder
-from sapwood.runtime.runner import ModelStep
 
 Tiny = Callable[..., TinyModel]
 SLOTS = 4096

@@ -14,10 +14,10 @@ from tiny_model import TinyModel
 from torch_steps import TorchSteps
 
 from sapwood.runtime.attention.base import SharedPrefix
+from sapwood.runtime.execution.kv_pool import KVPool
 from sapwood.runtime.kernels.bindings import Library
 from sapwood.runtime.kernels.decoder import NativeDecoder
 from sapwood.runtime.kernels.loading import load_weights
-from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model.loading import load_model
 
 Tiny = Callable[..., TinyModel]

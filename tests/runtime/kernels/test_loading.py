@@ -16,10 +16,10 @@ from stored_rows import stored_rows
 from torch_steps import TorchSteps
 
 from sapwood.runtime.errors import UnsupportedModel
+from sapwood.runtime.execution.kv_pool import KVPool
 from sapwood.runtime.kernels.bindings import Library
 from sapwood.runtime.kernels.decoder import NativeDecoder
 from sapwood.runtime.kernels.loading import load_weights
-from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model.config import ModelConfig, Rope
 from sapwood.runtime.model.families.registry import family_of
 from sapwood.runtime.model.loading import load_model

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from sapwood.runtime.execution.kv_pool import KVPool
 from sapwood.runtime.kernels.bindings import Library
 from sapwood.runtime.kernels.decoder import NativeDecoder, Weights
-from sapwood.runtime.kv_pool import KVPool
 from sapwood.runtime.model.config import ModelConfig
 from sapwood.runtime.model.decoder import Decoder
 

@@ -7,11 +7,11 @@ import torch
 
 from sapwood.runtime.attention.base import AttentionBatch
 from sapwood.runtime.attention.torch import TorchAttention
-from sapwood.runtime.kv_pool import KVPool
+from sapwood.runtime.execution.kv_pool import KVPool
+from sapwood.runtime.execution.runner import ModelStep
 from sapwood.runtime.model.decoder import Decoder
 from sapwood.runtime.model.forward import Forward
 from sapwood.runtime.model.plain import PlainArithmetic
-from sapwood.runtime.runner import ModelStep
 
 
 class TorchSteps:

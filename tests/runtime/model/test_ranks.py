@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from sapwood.runtime.errors import RankLost, UnsupportedModel
+from sapwood.runtime.execution.ranks import Ranks
 from sapwood.runtime.model.families.registry import family_of
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.model.shard import cut
 from sapwood.runtime.model.tensors import TensorSpec
-from sapwood.runtime.ranks import Ranks
 from sapwood.runtime.wanted import Wanted
 from tests.runtime.executors import executor_of
 
@@ -214,7 +214,7 @@ def test_the_pool_is_as_large_as_all_can_hold(
 ) -> None:
     """Ranks on one machine share its memory, and have equally many slots whatever each of them takes for a token."""
     path = saved("llama")
-    monkeypatch.setattr("sapwood.runtime.kv_pool.available_memory", lambda: 10_000_000)
+    monkeypatch.setattr("sapwood.runtime.execution.kv_pool.available_memory", lambda: 10_000_000)
     options: dict[str, Any] = {"max_running": 1, "kv_memory_fraction": 0.5, "attention_backend": "torch"}
     alone = executor_of(path, **options)
     executors = in_ranks(2, lambda ranks: executor_of(path, ranks=ranks, **options))

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from sapwood.runtime.attention.torch import TorchAttention
-from sapwood.runtime.kv_pool import KVPool
+from sapwood.runtime.execution.kv_pool import KVPool
+from sapwood.runtime.execution.runner import ModelStep, TorchRunner
 from sapwood.runtime.model.loading import load_model
-from sapwood.runtime.runner import ModelStep, TorchRunner
 
 SLOTS = 256
 LENGTH, SHARED = 100, 60

@@ -20,10 +20,12 @@ from packers import FORMATS, write
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from sapwood.runtime import runner_loading
 from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.errors import UnsupportedModel
-from sapwood.runtime.kv_pool import KVPool
+from sapwood.runtime.execution import runner_loading
+from sapwood.runtime.execution.kv_pool import KVPool
+from sapwood.runtime.execution.ranks import ALONE, Ranks
+from sapwood.runtime.execution.runner import ModelStep, TorchRunner
 from sapwood.runtime.model.layers import quantized_linear
 from sapwood.runtime.model.layers.linear import RowBlocks, linear
 from sapwood.runtime.model.layers.quantized_linear import (
@@ -38,8 +40,6 @@ from sapwood.runtime.model.layers.quantized_linear import (
 )
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.options import ExecutorOptions
-from sapwood.runtime.ranks import ALONE, Ranks
-from sapwood.runtime.runner import ModelStep, TorchRunner
 from sapwood.runtime.weights.quantization import read_scheme
 from sapwood.runtime.weights.quantized import Float8Matrix, Int4Matrix, nibbles
 

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...constrained.near_names import probably_meant
-from ...runtime.declaration import declared
-from ..wire.errors import InvalidRequest, Path
+from ....constrained.near_names import probably_meant
+from ....runtime.declaration import declared
+from ...wire.errors import InvalidRequest, Path
 
 S = TypeVar("S", bound=msgspec.Struct)
 

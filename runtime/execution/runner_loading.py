@@ -10,26 +10,26 @@ from pathlib import Path
 
 import torch
 
-from .attention.flashinfer import FlashInferAttention, why_not
-from .attention.torch import TorchAttention
-from .devices import DEVICES, require_gpu
-from .errors import UnsupportedModel
-from .kernels.bindings import KernelsMissing, Library, library_path
-from .kernels.decoder import NativeDecoder, NotForKernels
-from .kernels.loading import load_weights
+from ..attention.flashinfer import FlashInferAttention, why_not
+from ..attention.torch import TorchAttention
+from ..devices import DEVICES, require_gpu
+from ..errors import UnsupportedModel
+from ..kernels.bindings import KernelsMissing, Library, library_path
+from ..kernels.decoder import NativeDecoder, NotForKernels
+from ..kernels.loading import load_weights
+from ..model.config import ModelConfig
+from ..model.fixed_rows import FixedRows
+from ..model.forward import Forward
+from ..model.fused import FusedArithmetic
+from ..model.layers.quantized_linear import weight_kernels
+from ..model.loading import load_model
+from ..model.read_config import read_config
+from ..model.shard import Shard
+from ..options import ExecutorOptions
+from ..weights.quantization import scheme_of
 from .kv_pool import KVPool
-from .model.config import ModelConfig
-from .model.fixed_rows import FixedRows
-from .model.forward import Forward
-from .model.fused import FusedArithmetic
-from .model.layers.quantized_linear import weight_kernels
-from .model.loading import load_model
-from .model.read_config import read_config
-from .model.shard import Shard
-from .options import ExecutorOptions
 from .ranks import ALONE, Ranks
 from .runner import Runner, TorchRunner
-from .weights.quantization import scheme_of
 
 CPU = torch.device("cpu")
 NOT_DETERMINISTIC = "deterministic needs the cpu backend, or flashinfer on a GPU, and neither is used"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..wire.errors import InvalidRequest, Path
+from ...wire.errors import InvalidRequest, Path
 
 MAX_TOOLS = 128
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")

@@ -16,15 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .attention.base import Attention, AttentionBatch, SharedPrefix
+from ..attention.base import Attention, AttentionBatch, SharedPrefix
+from ..model.config import ModelConfig
+from ..model.decoder import Decoder
+from ..model.families.registry import family_of
+from ..model.forward import Forward
+from ..model.layers.self_attention import AttentionStep
+from ..model.plain import PlainArithmetic
 from .graphs import Capture, DecodeGraphs, FixedAttention
 from .kv_pool import KVPool
-from .model.config import ModelConfig
-from .model.decoder import Decoder
-from .model.families.registry import family_of
-from .model.forward import Forward
-from .model.layers.self_attention import AttentionStep
-from .model.plain import PlainArithmetic
 from .transfer import indices_to_device, to_device
 
 

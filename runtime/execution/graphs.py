@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .attention.base import AttentionBatch
+from ..attention.base import AttentionBatch
+from ..model.layers.self_attention import AttentionStep
 from .kv_pool import KVPool
-from .model.layers.self_attention import AttentionStep
 from .transfer import to_device
 
 WARM_UPS = 2  # runs before a capture: kernels are compiled and their libraries make their workspaces in the first one

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from .step import StepResult
+from ..step import StepResult
 
 
 class Launched:

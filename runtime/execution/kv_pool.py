@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import ModelError
-from .model.config import ModelConfig
+from ..errors import ModelError
+from ..model.config import ModelConfig
 
 MIN_SLOTS = 2  # a prompt of one token, and one token to generate
 CACHE_LINE = 64  # bytes

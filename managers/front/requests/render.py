@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ..wire.errors import InvalidRequest
-from ..wire.requests import Chat
+from ...wire.errors import InvalidRequest
+from ...wire.requests import Chat
 from .bodies import check_encodable
 from .chats import check_chat
 

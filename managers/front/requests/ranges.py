@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ...runtime.declaration import Field, declared
-from ..wire.errors import InvalidRequest, Path
+from ....runtime.declaration import Field, declared
+from ...wire.errors import InvalidRequest, Path
 
 
 def check_ranges(request: msgspec.Struct, vocab_size: int) -> None:

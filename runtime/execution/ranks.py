@@ -15,8 +15,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from .errors import RankLost
-from .model.shard import cut
+from ..errors import RankLost
+from ..model.shard import cut
 
 PATIENCE = timedelta(minutes=10)  # ranks that load a large model from a slow disk do not finish at the same time
 

@@ -14,19 +14,19 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from .kernels.sampling import NativeSampler
+from ..kernels.sampling import NativeSampler
+from ..records import unpack_ids
+from ..sampling.rounds import RowMatcher, SamplingRounds, bitmasks, sample_rounds
+from ..sampling.sampler import NOT_FINITE
+from ..sampling.sampling_state import SamplingState, looks_back
+from ..sampling.torch_choice import choose
+from ..step import EntryResult, Failure, OpenRow, StepPlan, StepResult, TierCopy
+from ..wanted import PromptAnswer, Wanted
 from .last_layer import Span, answers, span_of
 from .launched import Launched, known
 from .ranks import ALONE, Ranks
-from .records import unpack_ids
 from .runner import ModelStep, Runner, SharedPrefix
-from .sampling.rounds import RowMatcher, SamplingRounds, bitmasks, sample_rounds
-from .sampling.sampler import NOT_FINITE
-from .sampling.sampling_state import SamplingState, looks_back
-from .sampling.torch_choice import choose
-from .step import EntryResult, Failure, OpenRow, StepPlan, StepResult, TierCopy
 from .transfer import Fetched
-from .wanted import PromptAnswer, Wanted
 
 NOTHING = EntryResult()
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from ..records import TopLogprobs
+from ..sampling.sampler import token_logprobs
+from ..wanted import HiddenStates, PromptAnswer, PromptLogprobs, Wanted
 from .ranks import Ranks
-from .records import TopLogprobs
-from .sampling.sampler import token_logprobs
-from .wanted import HiddenStates, PromptAnswer, PromptLogprobs, Wanted
 
 PIECE = 128  # positions whose logits over the whole vocabulary exist at one time
 

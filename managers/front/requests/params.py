@@ -14,11 +14,11 @@ from typing import cast
 
 import msgspec
 
-from ...constrained.spec import Constraint
-from ...runtime.sampling.params import DEFAULT_MAX_TOKENS, Sampling
-from ...runtime.wanted import Wanted
-from ..wire.errors import InvalidRequest
-from ..wire.requests import Chat, Submit
+from ....constrained.spec import Constraint
+from ....runtime.sampling.params import DEFAULT_MAX_TOKENS, Sampling
+from ....runtime.wanted import Wanted
+from ...wire.errors import InvalidRequest
+from ...wire.requests import Chat, Submit
 from .bodies import check_encodable
 from .chats import check_chat, check_tool_choice
 from .constraints import refuse_options, requested_constraint, tool_options

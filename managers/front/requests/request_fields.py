@@ -1,7 +1,7 @@
 """What a caller may ask for: at once the native HTTP bodies, the keyword arguments of `Engine`, and what the OpenAI
 endpoints map to.
 
-With `runtime.sampling.params` this is the one declaration of a request; `managers.front.params` checks it. It must
+With `runtime.sampling.params` this is the one declaration of a request; `front.requests.params` checks it. It must
 import nothing heavy: the language and the command line are made of it.
 """
 
@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ...constrained.spec import MAX_STRING, MAX_WHITESPACE, Constraint
-from ...runtime.declaration import Field, declared
-from ...runtime.sampling.params import MAX_LOGPROBS, MAX_TOKENS, SamplingParams
+from ....constrained.spec import MAX_STRING, MAX_WHITESPACE, Constraint
+from ....runtime.declaration import Field, declared
+from ....runtime.sampling.params import MAX_LOGPROBS, MAX_TOKENS, SamplingParams
 
 MAX_SAMPLES = 128
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1

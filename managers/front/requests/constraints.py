@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ...constrained.spec import MAX_CHOICES, Constraint, Kind
-from ..wire.constraint_body import check_size, json_text
-from ..wire.errors import InvalidRequest, Path
+from ....constrained.spec import MAX_CHOICES, Constraint, Kind
+from ...wire.constraint_body import check_size, json_text
+from ...wire.errors import InvalidRequest, Path
 from .bodies import check_encodable
 from .request_fields import CompletionFields
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from .errors import ModelError, UnsupportedModel
+from ..errors import ModelError, UnsupportedModel
+from ..kernels.sampling import load_sampler
+from ..model.config import ModelConfig
+from ..options import ExecutorOptions
 from .executor import Executor
 from .graphs import CudaCapture
-from .kernels.sampling import load_sampler
 from .kv_pool import KVPool, bytes_per_token, slots_that_fit
-from .model.config import ModelConfig
-from .options import ExecutorOptions
 from .ranks import ALONE, Ranks
 from .runner import TorchRunner
 from .runner_loading import device_of, load_runner
