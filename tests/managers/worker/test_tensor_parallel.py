@@ -211,7 +211,7 @@ def test_the_cause_of_a_death_is_named_not_its_consequence(monkeypatch: pytest.M
 def test_the_first_rank_passes_plans_on_and_tells_the_others_to_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    row = OpenRow(0, Sampling(5, 1), [], pack_ids([1, 2]), b"", None, "key")
+    row = OpenRow(0, Sampling(max_tokens=5, seed=1), [], pack_ids([1, 2]), b"", None, "key")
     plan = StepPlan(1, [], [row], [], *[pack_ids([0])] * 5, sample=b"\1")
     link = Link.create(2)
     inbox: Inbox[Any] = Inbox(link, "worker1", ToWorker)
