@@ -85,8 +85,8 @@ def test_the_kernels_read_the_declared_numbers() -> None:
 
     with pytest.raises(KernelsMissing, match="lacks min_p"):
         check_layout(SamplingParams, [name for name in built if name != "min_p"])
-    with pytest.raises(KernelsMissing, match="reads top_a, which nothing declares"):
-        check_layout(SamplingParams, [*built, "top_a"])
+    with pytest.raises(KernelsMissing, match="reads no_field, which nothing declares"):
+        check_layout(SamplingParams, [*built, "no_field"])
 
 
 def test_declarations_load_nothing_heavy() -> None:
