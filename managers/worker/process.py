@@ -25,11 +25,7 @@ from .steps import Steps
 
 if TYPE_CHECKING:
     from ...runtime.execution.executor import Executor
-<<<<<<< HEAD
     from ...runtime.execution.ranks import Ranks
-=======
-    from ...runtime.ranks import Ranks
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 
 WARM_AFTER = 3.0  # seconds with nothing to do, after which what the first grammar needs is loaded
 GLANCE = 0.001  # seconds between looks at a step that the device computes, while no plan comes
@@ -114,13 +110,8 @@ def _serve(child: Child, followers: Followers) -> None:
 
 def _join(child: Child, configure: ConfigureWorker, followers: Followers) -> Ranks:
     """The model's ranks, once all of them are there."""
-<<<<<<< HEAD
     from ...runtime.execution.ranks import ALONE, join_ranks
     from ...runtime.execution.runner_loading import device_of
-=======
-    from ...runtime.execution.runner_loading import device_of
-    from ...runtime.ranks import ALONE, join_ranks
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 
     roles = child.link.workers
     if len(roles) == 1:

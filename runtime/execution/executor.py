@@ -15,31 +15,18 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from ..kernels.sampling import NativeSampler
-<<<<<<< HEAD
 from ..records import unpack_ids
-=======
-from ..ranks import ALONE, Ranks
-from ..records import unpack_ids
-from ..runner import ModelStep, Runner, SharedPrefix
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 from ..sampling.rounds import RowMatcher, SamplingRounds, bitmasks, sample_rounds
 from ..sampling.sampler import NOT_FINITE
 from ..sampling.sampling_state import SamplingState, looks_back
 from ..sampling.torch_choice import choose
 from ..step import EntryResult, Failure, OpenRow, StepPlan, StepResult, TierCopy
-<<<<<<< HEAD
 from ..wanted import PromptAnswer, Wanted
 from .last_layer import Span, answers, span_of
 from .launched import Launched, known
 from .ranks import ALONE, Ranks
 from .runner import ModelStep, Runner, SharedPrefix
 from .transfer import Fetched
-=======
-from ..transfer import Fetched
-from ..wanted import PromptAnswer, Wanted
-from .last_layer import Span, answers, span_of
-from .launched import Launched, known
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 
 NOTHING = EntryResult()
 

@@ -16,15 +16,9 @@ import torch
 from torch import Tensor
 
 from ..attention.base import AttentionBatch
-<<<<<<< HEAD
 from ..model.layers.self_attention import AttentionStep
 from .kv_pool import KVPool
 from .transfer import to_device
-=======
-from ..kv_pool import KVPool
-from ..model.layers.self_attention import AttentionStep
-from ..transfer import to_device
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 
 WARM_UPS = 2  # runs before a capture: kernels are compiled and their libraries make their workspaces in the first one
 FULLY_SHARED = 2  # graphs hold the slot lists of steps that attend to so many times the pool's slots

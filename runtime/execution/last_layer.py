@@ -8,17 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-<<<<<<< HEAD
 from ..records import TopLogprobs
 from ..sampling.sampler import token_logprobs
 from ..wanted import HiddenStates, PromptAnswer, PromptLogprobs, Wanted
 from .ranks import Ranks
-=======
-from ..ranks import Ranks
-from ..records import TopLogprobs
-from ..sampling.sampler import token_logprobs
-from ..wanted import HiddenStates, PromptAnswer, PromptLogprobs, Wanted
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 
 PIECE = 128  # positions whose logits over the whole vocabulary exist at one time
 

@@ -9,7 +9,6 @@ import torch
 
 from ..errors import ModelError, UnsupportedModel
 from ..kernels.sampling import load_sampler
-<<<<<<< HEAD
 from ..model.config import ModelConfig
 from ..options import ExecutorOptions
 from .executor import Executor
@@ -17,16 +16,7 @@ from .graphs import CudaCapture
 from .kv_pool import KVPool, bytes_per_token, slots_that_fit
 from .ranks import ALONE, Ranks
 from .runner import TorchRunner
-=======
-from ..kv_pool import KVPool, bytes_per_token, slots_that_fit
-from ..model.config import ModelConfig
-from ..options import ExecutorOptions
-from ..ranks import ALONE, Ranks
-from .executor import Executor
-from .graphs import CudaCapture
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 from .runner_loading import device_of, load_runner
-from .torch_runner import TorchRunner
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 KV_DTYPES = DTYPES | {"float8_e4m3fn": torch.float8_e4m3fn}

@@ -17,10 +17,6 @@ from ..errors import UnsupportedModel
 from ..kernels.bindings import KernelsMissing, Library, library_path
 from ..kernels.decoder import NativeDecoder, NotForKernels
 from ..kernels.loading import load_weights
-<<<<<<< HEAD
-=======
-from ..kv_pool import KVPool
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 from ..model.config import ModelConfig
 from ..model.fixed_rows import FixedRows
 from ..model.forward import Forward
@@ -30,17 +26,10 @@ from ..model.loading import load_model
 from ..model.read_config import read_config
 from ..model.shard import Shard
 from ..options import ExecutorOptions
-<<<<<<< HEAD
 from ..weights.quantization import scheme_of
 from .kv_pool import KVPool
 from .ranks import ALONE, Ranks
 from .runner import Runner, TorchRunner
-=======
-from ..ranks import ALONE, Ranks
-from ..runner import Runner
-from ..weights.quantization import scheme_of
-from .torch_runner import TorchRunner
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 
 CPU = torch.device("cpu")
 NOT_DETERMINISTIC = "deterministic needs the cpu backend, or flashinfer on a GPU, and neither is used"

@@ -17,16 +17,9 @@ from sapwood.runtime.attention.base import AttentionBatch, SharedPrefix
 from sapwood.runtime.attention.flashinfer import FlashInferAttention
 from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.execution.executor import Executor
-<<<<<<< HEAD
 from sapwood.runtime.execution.kv_pool import KVPool
 from sapwood.runtime.execution.runner import ModelStep, TorchRunner
 from sapwood.runtime.model.config import ModelConfig, Rope
-=======
-from sapwood.runtime.execution.torch_runner import TorchRunner
-from sapwood.runtime.kv_pool import KVPool
-from sapwood.runtime.model.config import ModelConfig, Rope
-from sapwood.runtime.runner import ModelStep
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 
 Figures = dict[str, Any]
 

@@ -11,13 +11,8 @@ import torch
 from sapwood.runtime.attention.flashinfer import FlashInferAttention, why_not
 from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.execution.graphs import Capture
-<<<<<<< HEAD
 from sapwood.runtime.execution.kv_pool import KVPool
 from sapwood.runtime.execution.runner import TorchRunner
-=======
-from sapwood.runtime.execution.torch_runner import TorchRunner
-from sapwood.runtime.kv_pool import KVPool
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 from sapwood.runtime.model.config import ModelConfig, Rope
 from sapwood.runtime.model.decoder import Decoder
 from sapwood.runtime.model.fixed_rows import FixedRows

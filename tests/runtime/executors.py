@@ -8,10 +8,7 @@ from typing import Any
 
 from sapwood.runtime.execution.executor import Executor
 from sapwood.runtime.execution.loading import load_executor
-<<<<<<< HEAD
 from sapwood.runtime.execution.ranks import ALONE, Ranks
-=======
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 from sapwood.runtime.options import ExecutorOptions
 
 

@@ -13,17 +13,10 @@ import torch
 from sapwood.runtime import devices
 from sapwood.runtime.errors import UnsupportedModel
 from sapwood.runtime.execution import runner_loading
-<<<<<<< HEAD
 from sapwood.runtime.execution.ranks import Ranks
 from sapwood.runtime.execution.runner_loading import CPU, device_of
 from sapwood.runtime.execution.transfer import Fetched, indices_to_device, to_device
 from sapwood.runtime.options import ExecutorOptions
-=======
-from sapwood.runtime.execution.runner_loading import CPU, device_of
-from sapwood.runtime.options import ExecutorOptions
-from sapwood.runtime.ranks import Ranks
-from sapwood.runtime.transfer import Fetched, indices_to_device, to_device
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 from tests.runtime.executors import executor_of
 
 CUDA = torch.device("cuda", 0)

@@ -12,16 +12,9 @@ import pytest
 import torch
 
 from sapwood.runtime.attention.torch import TorchAttention
-<<<<<<< HEAD
 from sapwood.runtime.execution.kv_pool import KVPool
 from sapwood.runtime.execution.runner import ModelStep, TorchRunner
 from sapwood.runtime.model.loading import load_model
-=======
-from sapwood.runtime.execution.torch_runner import TorchRunner
-from sapwood.runtime.kv_pool import KVPool
-from sapwood.runtime.model.loading import load_model
-from sapwood.runtime.runner import ModelStep
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 
 SLOTS = 256
 LENGTH, SHARED = 100, 60

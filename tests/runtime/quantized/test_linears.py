@@ -23,14 +23,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.errors import UnsupportedModel
 from sapwood.runtime.execution import runner_loading
-<<<<<<< HEAD
 from sapwood.runtime.execution.kv_pool import KVPool
 from sapwood.runtime.execution.ranks import ALONE, Ranks
 from sapwood.runtime.execution.runner import ModelStep, TorchRunner
-=======
-from sapwood.runtime.execution.torch_runner import TorchRunner
-from sapwood.runtime.kv_pool import KVPool
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 from sapwood.runtime.model.layers import quantized_linear
 from sapwood.runtime.model.layers.linear import RowBlocks, linear
 from sapwood.runtime.model.layers.quantized_linear import (
@@ -45,11 +40,6 @@ from sapwood.runtime.model.layers.quantized_linear import (
 )
 from sapwood.runtime.model.loading import load_model
 from sapwood.runtime.options import ExecutorOptions
-<<<<<<< HEAD
-=======
-from sapwood.runtime.ranks import ALONE, Ranks
-from sapwood.runtime.runner import ModelStep
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on)
 from sapwood.runtime.weights.quantization import read_scheme
 from sapwood.runtime.weights.quantized import Float8Matrix, Int4Matrix, nibbles
 

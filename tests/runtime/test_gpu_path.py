@@ -23,24 +23,14 @@ from sapwood.runtime.attention.torch import TorchAttention
 from sapwood.runtime.execution import graphs
 from sapwood.runtime.execution.executor import Executor
 from sapwood.runtime.execution.graphs import ladder
-<<<<<<< HEAD:tests/runtime/test_gpu_path.py
 from sapwood.runtime.execution.kv_pool import KVPool
 from sapwood.runtime.execution.ranks import ALONE, Ranks
 from sapwood.runtime.execution.runner import ModelStep, TorchRunner
-=======
-from sapwood.runtime.execution.torch_runner import TorchRunner
-from sapwood.runtime.kv_pool import KVPool
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on):tests/runtime/execution/test_gpu_path.py
 from sapwood.runtime.model import fixed_rows
 from sapwood.runtime.model.fixed_rows import FixedRows
 from sapwood.runtime.model.forward import Forward
 from sapwood.runtime.model.fused import FusedArithmetic
 from sapwood.runtime.model.loading import load_model
-<<<<<<< HEAD:tests/runtime/test_gpu_path.py
-=======
-from sapwood.runtime.ranks import ALONE, Ranks
-from sapwood.runtime.runner import ModelStep
->>>>>>> 254675f (runtime/execution: what loads and runs a model, apart from the records and rules it stands on):tests/runtime/execution/test_gpu_path.py
 
 SLOTS = 600
 MOST = 6
