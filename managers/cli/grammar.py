@@ -25,9 +25,11 @@ from ..front.requests.constraints import OPTIONS, requested_constraint
 from ..front.requests.ranges import check_ranges
 from ..front.requests.request_fields import CompletionFields
 from ..wire.errors import InvalidRequest
+from .options import as_typed
 
 REFUSED = 2
 UNREADABLE = 1
+_AS_FLAGS = ("max_whitespace", "max_string", "extra_properties")  # the options that the command line calls so, too
 _KINDS: dict[str, Kind] = {"schema": "json_schema", "regex": "regex", "ebnf": "ebnf"}
 _SUFFIXES = {".json": "schema", ".regex": "regex", ".txt": "regex", ".ebnf": "ebnf", ".gbnf": "ebnf"}
 
@@ -55,7 +57,7 @@ def grammar(arguments: argparse.Namespace) -> int:
         assert constraint is not None
     except InvalidRequest as error:
         if error.field in OPTIONS:
-            raise
+            raise error.renamed(as_typed(_AS_FLAGS)) from None
         print(show(None, [Unenforced("", "", str(error))], 0.0), flush=True)
         return REFUSED
     vocabulary = vocabulary_of(load_tokenizer(hub.resolve(arguments.model)))

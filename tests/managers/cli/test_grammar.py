@@ -11,8 +11,10 @@ import pytest
 from sapwood.__main__ import main
 from sapwood.constrained.spec import Compiled, Constraint
 from sapwood.managers.cli import grammar
+from sapwood.managers.cli.options import as_typed
 from sapwood.managers.front.requests.bodies import struct_from
-from sapwood.managers.front.requests.params import GenerateRequest, to_submit
+from sapwood.managers.front.requests.params import to_submit
+from sapwood.managers.front.requests.request_fields import GenerateRequest
 from sapwood.managers.wire.errors import InvalidRequest
 
 SCHEMA = {
@@ -123,8 +125,15 @@ def asked_of_a_server(fields: dict[str, Any]) -> tuple[Constraint | None, str]:
     try:
         submit = to_submit(struct_from({"prompt": "hi", **fields}, GenerateRequest), vocab_size=300)
     except InvalidRequest as error:
-        return None, str(error)
+        return None, str(error.renamed(as_typed(("max_whitespace", "max_string", "extra_properties"))))
     return submit.constraint, ""
+
+
+def test_refusals_name_the_options_as_they_are_typed(write, capsys) -> None:
+    assert main(["grammar", write("s.json", SCHEMA), "--max-whitespace", "65"]) == 2
+    assert capsys.readouterr().err == "sapwood grammar: --max-whitespace must be between 0 and 64, not 65.\n"
+    assert main(["grammar", write("r.regex", "a"), "--extra-properties"]) == 2
+    assert "--extra-properties needs a schema; it has no meaning for regex." in capsys.readouterr().err
 
 
 def test_properties_that_the_schema_does_not_name_need_an_option(write, capsys) -> None:
