@@ -15,6 +15,10 @@ from .path import Path
 MAX_TRIES = 64
 """How often one completion may go back before its request fails."""
 
+MAX_REPEATS = 1000
+"""How often it may go back from a name that its object has already and nothing can be added to: names are told at once,
+so these tries are cheap, and few names may be left of many."""
+
 MAX_STEPS_BACK = 256
 """At how many positions before a failure another way is looked for, at a mask each."""
 
@@ -34,11 +38,16 @@ class Checks(Protocol):
     """What the completion's values have to satisfy beside the grammar (`constrained.matching.checks.Checker`).
 
     held_from: where the outermost checked value that is still open begins, as a byte offset in the completion.
-    reason: why the last push, or finish, failed.
+    reason: why the last push, or finish, failed. is_repeat: whether for a name that its object has already.
+    taken: what must not come next, whatever follows it.
     """
 
     @property
     def held_from(self) -> int | None: ...
+    @property
+    def is_repeat(self) -> bool: ...
+    @property
+    def taken(self) -> list[bytes]: ...
     @property
     def reason(self) -> str: ...
     def push(self, data: bytes) -> bool: ...
@@ -58,22 +67,29 @@ class Backtracking:
         self._passed = 0  # how many bytes of the text have passed
         self._failed_at_end = False
         self._reason = ""
-        self._tries = 0
+        self._tries = self._repeats = 0
+        self._is_repeat = False
         self._furthest = -1  # the offset of the failure that got furthest, and how many came after it
         self._stuck = 0
 
     def mask(self) -> np.ndarray:
-        """The matcher's mask (see `Matcher.mask`) without what is known to lead nowhere."""
-        return self._dead_ends.remove_from(self._path.matcher.mask(), bytes(self._path.text))
+        """The matcher's mask (see `Matcher.mask`) without what is known, also to the checks, to lead nowhere."""
+        mask = self._dead_ends.remove_from(self._path.matcher.mask(), bytes(self._path.text))
+        barred = [token_id for rest in self._checks.taken for token_id in self._vocabulary.starting_with(rest)]
+        return mask & ~self._vocabulary.bits(barred) if barred else mask
 
     def passes(self) -> bool:
         """Whether the path, which has grown, can become a valid completion as far as is known. If not, go back."""
         text = bytes(self._path.text)
-        self._failed_at_end = False
+        self._failed_at_end = self._is_repeat = False
         if not self._checks.push(text[self._passed :]):
-            self._reason = self._checks.reason
+            self._reason, self._is_repeat = self._checks.reason, self._checks.is_repeat
             return False
         if self._dead_ends.holds(text) or (self._dead_ends.is_near(text) and not self.mask().any()):
+            return False
+        if self._checks.taken and not self.mask().any():
+            self._reason = "an object would have a property twice"
+            self._is_repeat = True
             return False
         self._passed = len(text)
         return True
@@ -90,16 +106,18 @@ class Backtracking:
 
         Returns what to tell the user where there is no other way or no try left, else "".
         """
-        self._tries += 1
-        if self._tries > MAX_TRIES:
-            return f"{self._reason}; no other way was found in {MAX_TRIES} tries"
+        self._repeats += self._is_repeat
+        self._tries += not self._is_repeat
+        if self._tries > MAX_TRIES or self._repeats > MAX_REPEATS:
+            return f"{self._reason}; no other way was found in {self._tries + self._repeats - 1} tries"
         failed, floor = self._path.copy(), self._path.start_of(first)
         offset = self._find_failure(bytes(failed.text))
         while not self._take_other_way(failed, offset, floor):
             if not self._dead_ends.forgive():
                 return f"{self._reason}; the constraint leaves no other way"
+            self._checks.truncate(0)
+            self._checks.push(bytes(failed.text[:offset]))
         self._passed = len(self._path.text)
-        self._checks.truncate(self._passed)
         return ""
 
     def _take_other_way(self, failed: Path, offset: int, floor: int) -> bool:
@@ -109,6 +127,7 @@ class Backtracking:
             if at < len(failed.text):
                 self._dead_ends.add(bytes(failed.text[: at + 1]), is_guess=not is_last)
             self._return_to(failed.token_ids, at)
+            self._checks.truncate(len(self._path.text))
             if self.mask().any():
                 return True
             self._dead_ends.add(bytes(self._path.text))

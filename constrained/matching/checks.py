@@ -16,6 +16,7 @@ from ..schema.document import finite
 from .json_scan import Closed, Scanner, Value
 
 Json = Any
+MAX_BARRED = 100  # names of one object that are barred before a first character of them stands there
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class _Plan:
 
     @property
     def start(self) -> _State:
-        return _State(None if self.spans else Scanner(), self.places)
+        return _State(None) if self.spans else _State(_scanner(self.places), self.places)
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,13 @@ class Checker:
     """The checks of one completion.
 
     reason: why the last push or finish failed: keyword and JSON pointer into the schema, then what is wrong.
+    is_repeat: whether it failed for a name that its object has already.
     """
 
     def __init__(self, checks: str) -> None:
         """checks: as in `Compiled.checks`; with "" everything passes."""
         self.reason = ""
+        self.is_repeat = False
         self._plan = _compiled(checks) if checks else None
         self._data = bytearray()
         self._state = self._plan.start if self._plan else _State(None)
@@ -69,6 +72,7 @@ class Checker:
         """Take more bytes of the completion. False: a value that closed in them is wrong, and they are not taken."""
         if self._plan is None or not data:
             return True
+        self.is_repeat = False
         length = len(self._data)
         self._data += data
         state = self._run(self._plan, self._state, length)
@@ -89,6 +93,18 @@ class Checker:
     def held_from(self) -> int | None:
         """Where in the completion the outermost open value begins that is yet to be checked; None: all is final."""
         return self._state.scanner.held if self._state.scanner else None
+
+    @property
+    def taken(self) -> list[bytes]:
+        """What must not come next: each would complete a property's name that its object has already."""
+        scanner = self._state.scanner
+        if scanner is None or not scanner.distinct or scanner.frame is None or scanner.escaped:
+            return []
+        names = [name.encode("utf-8", "surrogatepass").replace(b"\x7f", b"\\u007f") for name in scanner.frame.seen]
+        if scanner.mode == "name":
+            return names if len(names) <= MAX_BARRED else []
+        begun = bytes(self._data[scanner.start :]) if scanner.mode == "name string" else b""
+        return [name[len(begun) :] for name in names if begun and name.startswith(begun)]
 
     def truncate(self, length: int) -> None:
         """Go back to the completion's first `length` bytes."""
@@ -127,7 +143,7 @@ class Checker:
             return len(self._data), _State(None, None, max(state.text_from, len(self._data) - plan.longest + 1))
         at, span = min(begins, key=lambda each: each[0])
         inside = at + len(span.begin)
-        return inside, _State(Scanner(), span.places) if span.json else _State(None, None, inside)
+        return inside, _State(_scanner(span.places), span.places) if span.json else _State(None, None, inside)
 
     def _is_right(self, closed: Closed, state: _State) -> str | None:
         """None where a closed value or property name is wrong; else what later items must not be equal to, or ""."""
@@ -144,14 +160,22 @@ class Checker:
             if problem:
                 self.reason = problem
                 return None
-        if not closed.unique:
+        if not closed.unique and not (closed.is_name and state.places.distinct):
             return ""
-        key = json.dumps(_comparable(value), sort_keys=True)
+        key = json.dumps(value if closed.is_name else _comparable(value), sort_keys=True, ensure_ascii=False)
+        if key in closed.seen and closed.is_name:
+            self.reason = f"an object has the property {key[:100]} twice"
+            self.is_repeat = True
+            return None
         if key in closed.seen:
             owner = _unique_owner(state)
             self.reason = f"uniqueItems at {owner}/uniqueItems: an item is there twice: {key[:100]}"
             return None
         return key
+
+
+def _scanner(places: Places | None) -> Scanner:
+    return Scanner(distinct=places is not None and places.distinct)
 
 
 def _begin(places: Places | None, scanner: Scanner) -> Value:

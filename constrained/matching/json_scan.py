@@ -36,7 +36,8 @@ class Value:
 class Frame:
     """An open object or array. key: the name before the value that comes or is open; None in arrays.
 
-    held: where the outermost checked value begins which is open here. seen: what the items so far are equal to.
+    held: where the outermost checked value begins which is open here. seen: what the items so far are equal to, or the
+    names so far.
     """
 
     is_object: bool
@@ -68,13 +69,17 @@ class Closed:
 
 @dataclass(frozen=True)
 class Scanner:
-    """One position in a text. value, start: of the string, number, literal or name that is open."""
+    """One position in a text. value, start: of the string, number, literal or name that is open.
+
+    distinct: whether no object may have two properties of one name.
+    """
 
     mode: Mode = "value"
     frame: Frame | None = None
     value: Value = Value()
     start: int = 0
     escaped: bool = False
+    distinct: bool = False
 
     @property
     def held(self) -> int | None:
@@ -108,7 +113,7 @@ class Scanner:
                 return self._close(at + 1)
             case "name":
                 places = self.frame.places if self.frame else ()
-                value = Value(places, any(place.names for place in places))
+                value = Value(places, self.distinct or any(place.names for place in places))
                 return at + 1, replace(self, mode="name string", start=at, value=value, escaped=False), None
             case "value":
                 return self._open(char, at, begin(self))
@@ -127,13 +132,15 @@ class Scanner:
         return replace(self, frame=replace(self.frame, seen=self.frame.seen | {key}))
 
     def _open(self, char: int, at: int, value: Value) -> tuple[int, Scanner, Closed | None]:
+        mode: Mode
         if char in (0x7B, 0x5B):  # { [
             held = self.frame.held if self.frame else None
             if held is None and value.checked:
                 held = at
             frame = Frame(char == 0x7B, at, value, self.frame, held)
-            return at + 1, Scanner("name" if char == 0x7B else "value", frame), None
-        mode: Mode = "string" if char == 0x22 else "scalar"
+            mode = "name" if char == 0x7B else "value"
+            return at + 1, Scanner(mode, frame, distinct=self.distinct), None
+        mode = "string" if char == 0x22 else "scalar"
         return at + (char == 0x22), replace(self, mode=mode, value=value, start=at, escaped=False), None
 
     def _next(self) -> Scanner:
@@ -183,7 +190,7 @@ class Scanner:
         outer = frame.parent
         seen = outer.seen if outer else frozenset()
         closed = Closed(frame.start, end, frame.places, frame.value.checked, frame.value.unique, seen)
-        return end, Scanner("after", outer), closed
+        return end, Scanner("after", outer, distinct=self.distinct), closed
 
 
 def _end(pattern: re.Pattern[bytes], data: bytearray, at: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .lowering.lowered import Lowered
-from .normal import Normal
+from .normal import Normal, parts
 from .validation import Validation, matcher
 
 Json = Any
@@ -31,12 +31,18 @@ class CheckPlace:
 
 def checks_text(normal: Normal, lowered: Lowered) -> str:
     """What is to be checked, as the JSON text that `Places` reads; "" where the grammar says everything."""
-    marks = _marks(normal, lowered)
-    if not marks:
+    marks, distinct = _marks(normal, lowered), any(_leaves_names_open(part) for part in parts(normal.schema))
+    if not marks and not distinct:
         return ""
-    return json.dumps(
-        {"draft": normal.draft, "schema": normal.schema, "checked": marks}, separators=(",", ":"), ensure_ascii=False
-    )
+    said = {"draft": normal.draft, "schema": normal.schema, "checked": marks, "distinct": distinct}
+    return json.dumps(said, separators=(",", ":"), ensure_ascii=False)
+
+
+def _leaves_names_open(part: dict[str, Json]) -> bool:
+    """Whether a schema describes properties that it does not name: a grammar lets one name come again and again."""
+    counted = part.keys() & {"minProperties", "maxProperties"} and "additionalProperties" not in part
+    said = part.keys() & {"patternProperties", "propertyNames"} or part.get("additionalProperties", False) is not False
+    return bool(counted or said)
 
 
 def _marks(normal: Normal, lowered: Lowered) -> list[Json]:
@@ -56,8 +62,8 @@ def _inexact(lowered: Lowered) -> set[int]:
     """The schema objects which the grammar does not enforce in full, themselves or in what stands below them."""
     above: dict[int, list[int]] = {}
     for children in (lowered.definite, lowered.branches):
-        for owner, parts in children.items():
-            for part in parts:
+        for owner, inner in children.items():
+            for part in inner:
                 above.setdefault(id(part), []).append(owner)
     todo = [owner for owner, keywords in lowered.left.items() if keywords]
     found = set(todo)
@@ -92,10 +98,11 @@ def _walk(root: Json) -> list[tuple[Path, dict[str, Json]]]:
 class Places:
     """A schema's places, looked up by the properties and items that lead to them. Shared by all its completions.
 
-    root: what applies to the whole document.
+    root: what applies to the whole document. distinct: whether no object in it may have one name twice.
     """
 
     def __init__(self, checks: Json) -> None:
+        self.distinct: bool = checks["distinct"]
         self._schema = checks["schema"]
         self._validation = Validation(self._schema, checks["draft"])
         self._places: dict[int, CheckPlace] = {}

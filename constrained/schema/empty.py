@@ -15,7 +15,7 @@ from typing import Any
 
 from ..spec import Unenforced
 from .document import refuse
-from .finite_names import possible_names
+from .finite_names import MAX_COUNTED, possible_names
 from .normal import TYPES, Normal, parts
 from .validation import Validation, matcher
 
@@ -24,7 +24,6 @@ Schema = dict[str, Json]
 
 MAX_VIEWS = 200  # schemas about one value that are looked at together
 MAX_VALUES = 200  # of an enum that are tried
-MAX_COUNTED = 1000  # names of properties that are listed
 _ALL = frozenset(TYPES)  # "number" beside "integer" stands for fractions
 _NONE: frozenset[str] = frozenset()
 _NUMBERS = frozenset({"integer", "number"})

@@ -12,6 +12,7 @@ from ..grammar.patterns import PatternError, to_engine
 from .document import Json
 from .validation import END, matcher, string_matcher
 
+MAX_COUNTED = 1000  # names of one object
 MAX_STEPS = 1000  # characters that are tried on the way to the names of one pattern
 _ENDLESS = re.compile(r"[*+.]|,\}|\[\^|\\[DwWsSpPbBk]|\(\?[=!<]|--")
 _FULL = re.compile(r"\^.*\$", re.DOTALL)

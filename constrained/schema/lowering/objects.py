@@ -9,6 +9,7 @@ from collections.abc import Callable
 from ...grammar.patterns import to_engine, to_wide
 from ..declare_names import choices_of_names
 from ..document import Json
+from ..finite_names import MAX_COUNTED, possible_names
 from ..normal import Normal
 from ..validation import matcher, matcher_of_wide
 from .lowered import MERGING, Lowered, LoweringEffort
@@ -68,16 +69,20 @@ class ObjectLowering:
         if choices is not None:
             only = [each[0] for each in choices if len(each) == 1]
             return only + [{"anyOf": each} for each in choices if len(each) > 1]
+        if self._effort.counts and not view.get("properties", {}).keys() - set(view.get("required", [])):
+            names = possible_names(view, MAX_COUNTED)
+            if names is not None:  # else an object could come to a comma after which no name is left
+                out["maxProperties"] = len(names)
         if "maxProperties" in view:
             if self._effort.counts:
-                out["maxProperties"] = view["maxProperties"]
+                out["maxProperties"] = min(view["maxProperties"], out.get("maxProperties", view["maxProperties"]))
             else:
                 self._out.leave(node, "maxProperties")
         if view.get("minProperties", 0) > len(view.get("required", [])):
             if self._effort.counts:
-                out["minProperties"] = view["minProperties"]
-            if not (self._effort.counts and closed):
-                self._out.leave(node, "minProperties")  # the engine counts a name that comes twice as two
+                out["minProperties"] = view["minProperties"]  # no name comes twice: names are compared as they come
+            else:
+                self._out.leave(node, "minProperties")
         return []
 
     def _property_names(self, view: dict[str, Json], node: dict[str, Json], out: dict[str, Json]) -> None:

@@ -172,3 +172,35 @@ def test_a_check_that_takes_too_much_work_fails_soon() -> None:
     assert "too much work" in checks.reason
     assert checks.push(b"[7,") is False
     assert time.perf_counter() - began < 5
+
+
+def test_no_name_comes_twice_in_an_object() -> None:
+    checks = checker({"type": "object", "additionalProperties": {"type": ["integer", "object"]}})
+    assert checks.taken == []
+    assert checks.push(b'{"a":1,')
+    assert checks.taken == [b'"a"']
+    assert checks.push(b'"')
+    assert checks.taken == [b'a"']
+    assert checks.push(b"a")
+    assert checks.taken == [b'"']
+    assert checks.held_from == 7
+    assert not checks.push(b'"')
+    assert checks.reason == 'an object has the property "a" twice'
+    assert checks.push(b'b":{"a":2,"')
+    assert checks.taken == [b'a"']
+    assert not checks.push(b'\\u0061"'), "the name that is meant counts, however it is spelled"
+    assert checks.push(b'c":3},"')
+    assert sorted(checks.taken) == [b'a"', b'ab"']
+    checks.truncate(8)
+    assert checks.taken == [b'a"']
+    assert checks.push(b'"":1,"\x7f":2'.removeprefix(b'"'))
+    assert not checks.push(b',""'), "an empty name is a name"
+    assert not checks.push(b',"\\u007f"')
+    assert checks.push(b',"d":[{"a":1},{"a":2}]}')
+    assert checks.finish()
+
+
+def test_an_object_with_named_properties_only_needs_no_check() -> None:
+    closed = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
+    assert not compiled(closed).checks
+    assert not compiled({**closed, "minProperties": 1}).checks

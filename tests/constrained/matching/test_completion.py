@@ -217,6 +217,8 @@ class FakeChecks:
         self._wrong, self._wrong_at_end = wrong, wrong_at_end
         self._data = b""
         self.held_from: int | None = 0
+        self.taken: list[bytes] = []
+        self.is_repeat = False
         self.reason = ""
 
     def push(self, data: bytes) -> bool:
