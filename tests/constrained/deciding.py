@@ -26,6 +26,11 @@ def compact(document: Any) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
+def leaves_to_checks(made: Compiled) -> bool:
+    """Whether a part of the schema is left to checks: more than that names are compared, so that none comes twice."""
+    return bool(made.checks) and bool(json.loads(made.checks)["checked"])
+
+
 def verdicts(schema: Any, documents: list[Any], **options: Any) -> list[bool]:
     """Which documents a schema accepts, in any order of properties."""
     constraint = constraint_of(schema, **options)

@@ -23,7 +23,7 @@ from sapwood.constrained.schema.lowering.scalars import FRACTION_DIGITS
 from sapwood.constrained.schema.normal import MAX_PROPERTIES
 from sapwood.constrained.schema.normalise import MAX_SCHEMAS
 from sapwood.constrained.spec import Constraint, ConstraintError
-from tests.constrained.deciding import OCTETS, compact, constraint_of
+from tests.constrained.deciding import OCTETS, compact, constraint_of, leaves_to_checks
 from tests.constrained.schema.support_rows import EXAMPLES, FEATURES, FORMATS, ODD, Example, Json
 
 PAGE = Path(__file__).parents[3] / "docs" / "json-schema.md"
@@ -54,7 +54,7 @@ def how(schema: Json, keyword: str, no: Json = None) -> tuple[str, str]:
         return REFUSED, error.refused[0].reason if error.refused else str(error)
     if made.relaxed:
         return IGNORED, made.relaxed[0].reason
-    if not made.checks:
+    if not leaves_to_checks(made):
         return GRAMMAR, ""
     rest = compile_constraint(constraint_of({name: each for name, each in schema.items() if name != keyword}), OCTETS)
     grammar, without = replace(made, checks=""), replace(rest, checks="")
@@ -138,6 +138,11 @@ mean one thing only. Every answer satisfies its schema. How that is brought abou
   the answer lists it under `relaxed`.
 * **not enforced**: the standard calls it an annotation. It is passed over, and the answer lists it under `relaxed`.
 
+Where a schema says something of properties that it does not name (`patternProperties`, `propertyNames`,
+`additionalProperties`, counts), no object of an answer has one name twice: names are compared as they are written, and
+one that is there already is not offered again. A pattern that only few names match, or a list of names, declares these
+one by one. A schema that wants more properties than there are names for is refused.
+
 `sapwood grammar schema.json document.json` says all this of a schema of yours, and whether a document could be an
 answer.
 
@@ -160,7 +165,9 @@ _PATTERNS = f"""
 
 `pattern`, and the names in `patternProperties`, are regular expressions of ECMA 262. Where dialects disagree on what a
 class holds (is `ä` a `\\w`?), a completion has only what all of them accept; where they disagree on what a pattern
-means, it is refused. A pattern has at most {MAX_PATTERN} characters, and a count in it is at most {MAX_REPEAT}.
+means, it is refused, and so is a back reference. A class that holds all control characters but not the quote, or not
+the backslash, is taken without U+0010 unless `*` or `+` follows it. A pattern has at most {MAX_PATTERN} characters, and
+a count in it is at most {MAX_REPEAT}.
 """
 
 _ODD = """
