@@ -88,7 +88,7 @@ class EvictionQueue:
                 raise BooksError("the eviction queue holds a node that is no longer in the tree")
             if node in seen:
                 raise BooksError("the eviction queue holds a node twice")
-            if key > node.rank:
+            if (key,) > (node.rank,):  # one policy's ranks are of one type, which a tuple does not ask about
                 raise BooksError(f"the eviction queue would evict a node of rank {node.rank} as late as {key}")
             if index and self._heap[(index - 1) // 2][:2] > self._heap[index][:2]:
                 raise BooksError("the eviction queue is out of order")
