@@ -138,7 +138,7 @@ def test_a_request_that_waits_for_its_prefix_can_be_aborted() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda places: MemoryTier(places), lambda places: SlowTier(places)])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(10))
 def test_whatever_goes_out_and_in_answers_are_right_and_the_books_balance(
     seed: int, make: Callable[[int], MemoryTier]
 ) -> None:
@@ -151,7 +151,7 @@ def test_whatever_goes_out_and_in_answers_are_right_and_the_books_balance(
     )
     stems = [numbers(number, 60) for number in range(4)]
     sent: dict[str, tuple[list[int], int]] = {}
-    for number in range(30):
+    for number in range(16):
         stem = rng.choice(stems)
         prompt = stem[: rng.randrange(1, 61)] + numbers(rng.randrange(3), rng.randrange(20))
         sent[str(number)] = prompt, rng.randrange(20)
