@@ -51,3 +51,21 @@ def test_store_and_poison_touch_their_slots_in_their_layer_only(dtype: torch.dty
         for tensor in pool.layer(layer):
             assert tensor[:10].isnan().all(-1).all(-1).tolist() == [slot in (2, 3) for slot in range(10)]
             assert not tensor[pool.padding_slot].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])
+def test_slots_go_to_a_sibling_and_come_back_bit_for_bit(dtype: torch.dtype) -> None:
+    pool = KVPool(CONFIG, 10, dtype)
+    tier = pool.sibling(20)
+    for layer in range(3):
+        pool.store(layer, torch.arange(10), torch.randn(10, 2, 8), torch.randn(10, 2, 8))
+    before = [[tensor.view(torch.uint8).clone() for tensor in pool.layer(layer)] for layer in range(3)]
+    out, places, back = torch.tensor([7, 2, 5]), torch.tensor([19, 0, 4]), torch.tensor([1, 3, 5])
+    pool.copy(out, tier, places)
+    pool.poison(out)
+    tier.copy(places, pool, back)
+    for layer in range(3):
+        for tensor, old in zip(pool.layer(layer), before[layer]):
+            assert torch.equal(tensor.view(torch.uint8)[back], old[out])
+            assert torch.equal(tensor.view(torch.uint8)[[0, 4, 6, 8, 9]], old[[0, 4, 6, 8, 9]])
+            assert tensor[2].float().isnan().all()
