@@ -53,7 +53,7 @@ def to_submit(request: GenerateRequest, *, vocab_size: int, id_prefix: str = "")
     _check_options(request)
     chat = _chat(request)
     submit = Submit(
-        request_id=_request_id(request.request_id, id_prefix),
+        request_id=checked_request_id(request.request_id, id_prefix),
         sampling=_sampling(request, vocab_size),
         prompt=None if request.prompt is None else prompt_runs(request.prompt, vocab_size),
         chat=chat,
@@ -85,7 +85,7 @@ def score_to_submit(request: ScoreRequest, *, vocab_size: int, id_prefix: str = 
         if not isinstance(continuation, str):
             check_ids(("continuations", i), continuation, vocab_size)
     submit = Submit(
-        request_id=_request_id(request.request_id, id_prefix),
+        request_id=checked_request_id(request.request_id, id_prefix),
         sampling=Sampling(max_tokens=0, seed=0, temperature=0.0),
         prompt=prompt_runs(request.prompt, vocab_size, may_be_empty=True),
         score=request.continuations,
@@ -212,7 +212,8 @@ def _check_salt(salt: str) -> None:
         raise InvalidRequest.about(("cache_salt",), f"may have {MAX_NAME} characters at most, not {len(salt)}.")
 
 
-def _request_id(given: str | None, prefix: str) -> str:
+def checked_request_id(given: str | None, prefix: str) -> str:
+    """The request's id, or a new one after the prefix. Raises InvalidRequest."""
     if given is None:
         return f"{prefix}{uuid.uuid4().hex}"
     if not 0 < len(given) <= MAX_NAME:

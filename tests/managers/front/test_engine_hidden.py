@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from sapwood import Engine
 from sapwood.managers.front.generation import Completion, collect
-from sapwood.managers.front.requests.params import GenerateRequest, to_submit
+from sapwood.managers.front.requests.params import to_submit
+from sapwood.managers.front.requests.request_fields import GenerateRequest
 from sapwood.runtime.wanted import HiddenStates, Wanted
 
 TEXT = "The river runs past the old mill, and nobody remembers who built it. " * 6
