@@ -14,11 +14,11 @@ from sapwood.managers.front.keyword_options import config_from
 from sapwood.managers.front.requests.request_fields import GenerateRequest
 from sapwood.managers.server.serving import bind
 from sapwood.managers.wire.errors import ConfigError
-from sapwood.managers.wire.options import EngineConfig
+from sapwood.managers.wire.options import OPTIONS, EngineConfig
 from sapwood.runtime.sampling.params import DEFAULT_MAX_TOKENS
 
 TEST_MODES = {"audit", "poison_freed"}
-SWITCHES = {"prefix_cache", "speculation", "jump_forward"}
+SWITCHES = {name for name in set(OPTIONS) - TEST_MODES if getattr(EngineConfig(), name) is True}
 
 
 def test_the_defaults_of_serve_are_the_engines():
@@ -33,6 +33,7 @@ def test_every_option_of_the_engine_but_its_test_modes_is_an_option_of_serve(cap
         assert f"--{field.replace('_', '-')} " in help_text
     for field in SWITCHES:
         assert f"--no-{field.replace('_', '-')} " in help_text
+    assert {"prefix_cache", "speculation", "jump_forward"} <= SWITCHES
     assert "--host" in help_text
     assert "--port" in help_text
 
