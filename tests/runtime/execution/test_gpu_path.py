@@ -96,7 +96,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(Path(__file__).with_name("attention")))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "attention"))
     monkeypatch.setitem(sys.modules, "flashinfer", importlib.import_module("fake_flashinfer"))
     return sys.modules["flashinfer"]
 
