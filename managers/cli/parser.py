@@ -17,8 +17,8 @@ _SERVE = """\
 Serve a model over HTTP, to OpenAI's clients and to anything that speaks JSON.
 
 Prompts that start alike share their computed prefix by themselves; `usage` in every answer says how many prompt
-tokens were cached. Endpoints: /v1/completions, /v1/chat/completions, /v1/models, /generate, /score, /health,
-/metrics, /flush_cache, /abort.
+tokens were cached. Endpoints: /v1/completions, /v1/chat/completions, /v1/models, /generate, /score, /render,
+/health, /metrics, /flush_cache, /abort.
 """
 _BENCH = """\
 Drive a running server through fixed, seeded workloads and print one line of JSON for each.

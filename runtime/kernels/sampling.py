@@ -82,7 +82,7 @@ def check_layout(declaration: type[msgspec.Struct], built: Sequence[str]) -> lis
     lacking = sorted({*numbers, *_STATE_FIELDS} - {*built})
     unknown = sorted({*built} - {*numbers, *_STATE_FIELDS})
     if lacking:
-        text = f"the kernel library's sampling lacks {', '.join(lacking)}; add it to sampling.cpp, or build it again"
+        text = f"the kernel library's sampling lacks {', '.join(lacking)}; add it to choose.cpp, or build it again"
         raise KernelsMissing(text)
     if unknown:
         raise KernelsMissing(f"the kernel library's sampling reads {', '.join(unknown)}, which nothing declares")

@@ -2,7 +2,18 @@
 
 HTTP bodies, the command line's flags, the language's options, the checks at the door and the layout of what the kernels
 read are made of it. A new field is declared here, and acted on in the two samplers (`torch_choice.py`,
-`kernels/sampling.cpp`). It must import nothing heavy: neither torch nor numpy.
+`kernels/src/sampling/choose.cpp`). It must import nothing heavy: neither torch nor numpy.
+
+A row's logits go through these steps, in this order:
+1. repetition penalty over every token of prompt and completion (CTRL, arXiv:1909.05858; as transformers has it):
+   positive logits are divided by it, others multiplied;
+2. presence and frequency penalty over the completion (OpenAI): logit - presence * (count > 0) - frequency * count;
+3. logit bias, added;
+4. until `min_tokens` are generated, the stop ids are excluded; what the row's bitmask forbids always is;
+5. temperature 0 takes the largest logit (the lowest id of equals); else logits are divided by the temperature;
+6. top-k, then top-p over what is left (the fewest most likely tokens whose share reaches top_p), then min-p (a token
+   needs min_p times the likeliest one's probability). Tokens exactly as likely as the last one kept are kept too;
+7. the inverse of the cumulative distribution, in order of token id, at `uniform(seed, position)`.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ struct SwStep {
   float* logits;                 // [outputs, vocab], or null where none are wanted
 };
 
-struct SwSampling;  // what one row's choice depends on beside its logits and position (sampling.cpp)
+struct SwSampling;  // what one row's choice depends on beside its logits and position (sampling/choose.cpp)
 struct SwWorkspace;
 
 // The instruction set in use: "avx512", "avx2", "neon" or "portable". SAPWOOD_KERNEL_ISA names another to use instead;
