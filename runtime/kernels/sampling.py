@@ -1,4 +1,4 @@
-"""Chooses tokens with the kernels, by the definition in `runtime/sampling/sampler.py`."""
+"""Chooses tokens with the kernels, by the definition in `runtime/sampling/params.py`."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ enum SwType : int32_t {
 
 enum SwStatus : int32_t {
   SW_OK = 0,
-  SW_BAD_TOKEN = 1,   // a token id outside the vocabulary
-  SW_BAD_SLOT = 2,    // a slot outside the pool
-  SW_BAD_SHAPE = 3,   // index pointers that do not fit together
-  SW_BAD_GROUP = 4,   // entries of a group whose first slots are not the same run
+  SW_BAD_TOKEN = 1,  // a token id outside the vocabulary
+  SW_BAD_SLOT = 2,   // a slot outside the pool
+  SW_BAD_SHAPE = 3,  // index pointers that do not fit together
+  SW_BAD_GROUP = 4,  // entries of a group whose first slots are not the same run
   SW_NO_MEMORY = 5,
 };
 
@@ -67,14 +67,14 @@ struct SwModel {
 // One step of `entries` entries with `tokens` tokens in all; the ragged arrays are those of attention/base.py.
 struct SwStep {
   int32_t tokens, entries;
-  const int32_t* token_ids;   // [tokens]
-  const int32_t* positions;   // [tokens]
-  const int32_t* slots;       // [tokens], where their K and V go
-  const int32_t* qo_indptr;   // [entries + 1]
-  const int32_t* kv_indptr;   // [entries + 1]
-  const int32_t* kv_indices;  // [kv_indptr[entries]]
-  int32_t groups;             // groups of entries that share their first slots; an entry is in one group at most
-  int32_t outputs;            // rows wanted
+  const int32_t* token_ids;      // [tokens]
+  const int32_t* positions;      // [tokens]
+  const int32_t* slots;          // [tokens], where their K and V go
+  const int32_t* qo_indptr;      // [entries + 1]
+  const int32_t* kv_indptr;      // [entries + 1]
+  const int32_t* kv_indices;     // [kv_indptr[entries]]
+  int32_t groups;                // groups of entries that share their first slots; an entry is in one group at most
+  int32_t outputs;               // rows wanted
   const int32_t* group_indptr;   // [groups + 1]
   const int32_t* group_entries;  // [group_indptr[groups]]
   const int32_t* group_lengths;  // [groups]: how many first slots the entries of the group share
@@ -102,12 +102,13 @@ SW_API void sw_workspace_free(SwWorkspace* workspace);
 // Packing. rows: n pointers to the stored rows (GGUF blocks, or plain numbers), in the order they are to have.
 SW_API int64_t sw_packed_bytes(int32_t type, int64_t n, int64_t k);  // -1 for a k that the type cannot have
 SW_API int64_t sw_row_bytes(int32_t type, int64_t k);
-SW_API void sw_pack(SwWorkspace* workspace, int32_t type, int64_t n, int64_t k, const uint8_t* const* rows, uint8_t* out);
+SW_API void sw_pack(SwWorkspace* workspace, int32_t type, int64_t n, int64_t k, const uint8_t* const* rows,
+                    uint8_t* out);
 SW_API void sw_unpack_row(const SwMatrix* matrix, int64_t row, float* out);  // float32 [k]
 
 // y[rows, n] = x[rows, k] W^T + bias (or null), all float32; every element is one chain of fused multiply-adds over k.
-SW_API int32_t sw_linear(SwWorkspace* workspace, const SwMatrix* matrix, const float* x, int64_t rows, const float* bias,
-                         float* y);
+SW_API int32_t sw_linear(SwWorkspace* workspace, const SwMatrix* matrix, const float* x, int64_t rows,
+                         const float* bias, float* y);
 
 // Attention alone, over one layer's pool: q [tokens, heads, head_dim], rotated -> out of the same shape.
 SW_API int32_t sw_attention(SwWorkspace* workspace, const SwModel* model, int32_t layer, const SwStep* step,
@@ -117,7 +118,8 @@ SW_API int32_t sw_attention(SwWorkspace* workspace, const SwModel* model, int32_
 SW_API int32_t sw_forward(SwWorkspace* workspace, const SwModel* model, const SwStep* step);
 
 // logits [rows, vocab] of normed hidden states [rows, width].
-SW_API int32_t sw_logits(SwWorkspace* workspace, const SwModel* model, const float* hidden, int64_t rows, float* logits);
+SW_API int32_t sw_logits(SwWorkspace* workspace, const SwModel* model, const float* hidden, int64_t rows,
+                         float* logits);
 
 // A token for each row of logits [rows, vocab], or -1 for a row whose logits are not finite or that has nothing left to
 // choose from. holds_back [rows]: whether the stop ids are excluded. bitmasks: null, or [rows, (vocab + 31) / 32] words

@@ -115,8 +115,7 @@ inline void soften(const AttentionTile& t, int64_t first, int64_t rows, int64_t 
     before[r] = *t.part.row(first + r).maximum;
     after[r] = most > before[r] ? most : before[r];
   }
-  for (int64_t r = 0; r < kPadded; r += kLanes)
-    store(factors + r, exp_vector(sub(load(before + r), load(after + r))));
+  for (int64_t r = 0; r < kPadded; r += kLanes) store(factors + r, exp_vector(sub(load(before + r), load(after + r))));
   scores = t.scratch.scores;
   for (int64_t r = 0; r < rows; ++r, scores += kKeyBlock) {
     F sums[kVectors];

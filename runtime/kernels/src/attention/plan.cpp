@@ -78,7 +78,8 @@ void AttentionPlan::plan_groups(const SwModel& model, int threads) {
   const int32_t most = std::max<int32_t>(1, static_cast<int32_t>(rows) / shares);
   for (int32_t g = 0; g < static_cast<int32_t>(groups.size()); ++g) {
     const int32_t parts = ceil_div(groups[g].tokens, most);
-    const int64_t room = kScratchFloats / (static_cast<int64_t>(ceil_div(groups[g].tokens, parts)) * shares * model.head_dim);
+    const int64_t room =
+        kScratchFloats / (static_cast<int64_t>(ceil_div(groups[g].tokens, parts)) * shares * model.head_dim);
     const int32_t heads = joint ? static_cast<int32_t>(std::min<int64_t>(model.kv_heads, room)) : 1;
     for (int32_t segment = 0; segment < groups[g].segments(); ++segment)
       for (int32_t head = 0; head < model.kv_heads; head += heads)

@@ -22,8 +22,8 @@ struct OwnItem {
   int32_t entry;
   int32_t kv_head, kv_heads;  // the first, and how many
   int32_t first, count;       // queries of the entry
-  int32_t segment;       // -1: all
-  int32_t split;         // where its partial states are; -1: not split
+  int32_t segment;            // -1: all
+  int32_t split;              // where its partial states are; -1: not split
 };
 
 struct PlannedGroup {
@@ -31,7 +31,7 @@ struct PlannedGroup {
   int32_t blocks;       // shared blocks
   int32_t first_token;  // its tokens in group_tokens: where they begin, and how many there are
   int32_t tokens;
-  int64_t state;        // its first row state: [segments][kv_heads][tokens][heads of the kv head]
+  int64_t state;  // its first row state: [segments][kv_heads][tokens][heads of the kv head]
   int32_t segments() const { return (blocks + kSegmentBlocks - 1) / kSegmentBlocks; }
 };
 
@@ -49,7 +49,7 @@ class AttentionPlan {
   std::vector<GroupItem> group_items;
   std::vector<OwnItem> own_items;
   std::vector<PlannedGroup> groups;
-  std::vector<int32_t> group_tokens;  // tokens of the step, group by group
+  std::vector<int32_t> group_tokens;   // tokens of the step, group by group
   std::vector<int32_t> shared_blocks;  // [entries]
   std::vector<int32_t> group_of;       // [entries]; -1: in no group
   std::vector<int32_t> place_of;       // [entries]: its first token's place in the group's tokens

@@ -86,7 +86,8 @@ class Forward {
                           step_.hidden + r * model_.width);
     });
     if (step_.logits != nullptr)
-      product(worker, model_.head, step_.hidden, model_.width, step_.outputs, scratch, putting(step_.logits, model_.vocab));
+      product(worker, model_.head, step_.hidden, model_.width, step_.outputs, scratch,
+              putting(step_.logits, model_.vocab));
   }
 
   void attention_half(Worker& worker, const SwLayer& layer, bool last, ThreadScratch& scratch) {
@@ -279,7 +280,6 @@ SW_API SwWorkspace* sw_workspace_new(int32_t threads) {
 }
 
 SW_API void sw_workspace_free(SwWorkspace* workspace) { delete workspace; }
-
 
 ThreadRuntime& thread_runtime() {
   static ThreadRuntime runtime;

@@ -5,13 +5,13 @@
 
 #include "sapwood_kernels.h"
 
-constexpr int kKeyBlock = 64;       // keys in a block; blocks begin at positions that are multiples of this
-constexpr int kSegmentBlocks = 8;   // blocks in a segment
+constexpr int kKeyBlock = 64;      // keys in a block; blocks begin at positions that are multiples of this
+constexpr int kSegmentBlocks = 8;  // blocks in a segment
 constexpr int kMaxHeadDim = 256;
-constexpr int kAttentionRows = 96;  // rows (a query times a head) in a tile, at most
+constexpr int kAttentionRows = 96;                                // rows (a query times a head) in a tile, at most
 constexpr int64_t kScratchFloats = kAttentionRows * kMaxHeadDim;  // of queries, for the tiles of an item
-constexpr int kRowsTogether = 12;   // rows of a tile that go through a block of keys together, at most
-constexpr int kDrawBlock = 128;     // tokens whose weights are summed up before they join the cumulative sum
+constexpr int kRowsTogether = 12;  // rows of a tile that go through a block of keys together, at most
+constexpr int kDrawBlock = 128;    // tokens whose weights are summed up before they join the cumulative sum
 constexpr int64_t kPanelFloats = (256 + 256) * 32;
 
 // A softmax over some keys: the maximum of their scores, the sum of exp(score - maximum), and the values so weighted.
@@ -25,7 +25,9 @@ struct RowState {
 struct RowStates {
   float* base;
   int64_t stride;
-  RowState row(int64_t r) const { return {base + r * stride + stride - 2, base + r * stride + stride - 1, base + r * stride}; }
+  RowState row(int64_t r) const {
+    return {base + r * stride + stride - 2, base + r * stride + stride - 1, base + r * stride};
+  }
 };
 
 struct AttentionScratch {
@@ -43,8 +45,8 @@ struct AttentionTile {
   const int32_t* slots;    // of the keys, from position 0 on
   const void* keys;        // the pools, moved on to the head
   const void* values;
-  int64_t slot_stride;     // numbers from a slot to the next
-  RowStates part, total;   // of the segment under way, and of those before it
+  int64_t slot_stride;    // numbers from a slot to the next
+  RowStates part, total;  // of the segment under way, and of those before it
   AttentionScratch scratch;
 };
 
@@ -79,12 +81,12 @@ struct Kernels {
   bool (*largest_of)(const float* x, int64_t count, float* largest);
   int64_t (*first_place)(const float* x, int64_t count, float value);
   void (*forbid)(const uint32_t* mask, int64_t count, float* x);
-  void (*weigh)(const float* x, int64_t count, float largest, double inverse_temperature, double* weights,
-                double* sums, double* peaks);
+  void (*weigh)(const float* x, int64_t count, float largest, double inverse_temperature, double* weights, double* sums,
+                double* peaks);
   void (*sum_kept)(const double* weights, int64_t count, double least, double* sums);
 };
 
-const Kernels* avx512_kernels();   // null where this library was built without it
+const Kernels* avx512_kernels();  // null where this library was built without it
 const Kernels* avx2_kernels();
 const Kernels* neon_kernels();
 const Kernels* portable_kernels();

@@ -10,7 +10,8 @@ namespace {
 constexpr int kBlockColumns = 32;
 
 // kRowK, kRowBytes: values and bytes of one block of a stored row. kScaled: whether there are groups; then kSuperBytes
-// and kHeaderBytes are the headers' sizes, kSubs and kSubK how many groups and values of k. kStep: bytes per value of k.
+// and kHeaderBytes are the headers' sizes, kSubs and kSubK how many groups and values of k. kStep: bytes per value of
+// k.
 template <SwType kType_, int kRowK_, int kRowBytes_, bool kScaled_, int kSuperBytes_, int kSubs_, int kHeaderBytes_,
           int kSubK_, int kStep_>
 struct Layout {

@@ -6,10 +6,10 @@
 
 namespace {
 
-constexpr int kVectors = kBlockColumns / kLanes;       // vectors in a column block
-constexpr int kTileColumns = kTileVectors * kLanes;    // columns of a register tile
-constexpr int kWideRows = 3;                            // up to so many rows,
-constexpr int kWideVectors = 2 * kTileVectors;          // tiles are this wide
+constexpr int kVectors = kBlockColumns / kLanes;     // vectors in a column block
+constexpr int kTileColumns = kTileVectors * kLanes;  // columns of a register tile
+constexpr int kWideRows = 3;                         // up to so many rows,
+constexpr int kWideVectors = 2 * kTileVectors;       // tiles are this wide
 // Values of k in a dequantized panel, about. Few rows soon want the next panel, so that it should stay in the first
 // level of cache; many rows pay for each return to the products' sums.
 constexpr int kPanelK = 256;

@@ -9,7 +9,7 @@ namespace {
 // Cody-Waite reduction and a minimax polynomial of degree 6 (coefficients: Cephes, expf).
 inline F exp_vector(F x) {
   const F low = set1(-87.33654f), magic = set1(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const F clamped = max(low, min(set1(88.0f), x));              // in this order NaN stays NaN
+  const F clamped = max(low, min(set1(88.0f), x));            // in this order NaN stays NaN
   const F n = sub(fma(clamped, set1(1.44269504f), magic), magic);
   const F r = fma(n, set1(2.12194440e-4f), fma(n, set1(-0.693359375f), clamped));
   F p = set1(1.9875691500e-4f);

@@ -1,5 +1,5 @@
-// Chooses each row's token from its logits, as runtime/sampling/sampler.py defines it. A choice depends on its row alone, so rows are
-// dealt out to the threads.
+// Chooses each row's token from its logits, as runtime/sampling/params.py defines it. A choice depends on its row
+// alone, so rows are dealt out to the threads.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,21 +10,21 @@
 #include "forward/workspace.h"
 
 // The numbers that sampling/params.py declares for the kernels, under their names there; then what the row's state has.
-#define SW_SAMPLING_FIELDS(FIELD)                                                                                     \
-  FIELD(uint64_t, seed)                                                                                               \
-  FIELD(double, temperature)                                                                                          \
-  FIELD(int64_t, top_k)                                                                                               \
-  FIELD(double, top_p)                                                                                                \
-  FIELD(double, min_p)                                                                                                \
-  FIELD(double, repetition_penalty)                                                                                   \
-  FIELD(double, presence_penalty)                                                                                     \
-  FIELD(double, frequency_penalty)                                                                                    \
-  FIELD(const float*, counts)      /* [vocab]: how often each token was generated; null: nothing is penalized */      \
-  FIELD(const uint8_t*, in_prompt) /* [vocab]: whether the prompt has the token */                                    \
-  FIELD(const int64_t*, bias_ids)  /* [biases], and what is added to these tokens' logits */                          \
-  FIELD(const float*, bias)                                                                                           \
-  FIELD(int64_t, biases)                                                                                              \
-  FIELD(const int64_t*, stop_ids) /* [stops] */                                                                       \
+#define SW_SAMPLING_FIELDS(FIELD)                                                                                \
+  FIELD(uint64_t, seed)                                                                                          \
+  FIELD(double, temperature)                                                                                     \
+  FIELD(int64_t, top_k)                                                                                          \
+  FIELD(double, top_p)                                                                                           \
+  FIELD(double, min_p)                                                                                           \
+  FIELD(double, repetition_penalty)                                                                              \
+  FIELD(double, presence_penalty)                                                                                \
+  FIELD(double, frequency_penalty)                                                                               \
+  FIELD(const float*, counts)      /* [vocab]: how often each token was generated; null: nothing is penalized */ \
+  FIELD(const uint8_t*, in_prompt) /* [vocab]: whether the prompt has the token */                               \
+  FIELD(const int64_t*, bias_ids)  /* [biases], and what is added to these tokens' logits */                     \
+  FIELD(const float*, bias)                                                                                      \
+  FIELD(int64_t, biases)                                                                                         \
+  FIELD(const int64_t*, stop_ids) /* [stops] */                                                                  \
   FIELD(int64_t, stops)
 
 struct SwSampling {
@@ -44,8 +44,8 @@ namespace {
 constexpr double kEndless = std::numeric_limits<double>::infinity();
 constexpr double kLevel = 0x1p-8;  // weights are looked at in levels, from 1 down: the heavy ones are few
 constexpr int kFineLevels = 3;
-constexpr int kFineShift = 47;     // in these, 32 bins to a power of two
-constexpr int kCoarseShift = 52;   // one bin to a power of two, below
+constexpr int kFineShift = 47;    // in these, 32 bins to a power of two
+constexpr int kCoarseShift = 52;  // one bin to a power of two, below
 constexpr uint64_t kBins = 1024;
 constexpr int64_t kRowsPerThread = 4;  // fewer are not worth another thread
 
@@ -156,7 +156,8 @@ struct Ranking {
   }
 };
 
-// The smallest weight that top-k (number) or top-p (share of the sum) keeps of those from `least` on; 0 for all of them.
+// The smallest weight that top-k (number) or top-p (share of the sum) keeps of those from `least` on; 0 for all of
+// them.
 double last_kept(const Weights& weights, double least, int64_t number, double share, double* members) {
   Ranking ranking{number, share};
   const double above = least > 0.0 ? std::nextafter(least, 0.0) : 0.0;

@@ -30,8 +30,7 @@ inline F max(F a, F b) { return _mm256_max_ps(a, b); }  // b where either is NaN
 inline F min(F a, F b) { return _mm256_min_ps(a, b); }
 inline F zero_below(F v, F x, F limit) { return _mm256_andnot_ps(_mm256_cmp_ps(x, limit, _CMP_LT_OQ), v); }
 inline F scale_by_power(F v, F n) {
-  return _mm256_castsi256_ps(
-      _mm256_add_epi32(_mm256_castps_si256(v), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(v), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
 }
 inline F to_float(I v) { return _mm256_cvtepi32_ps(v); }
 inline I either(I a, I b) { return _mm256_or_si256(a, b); }

@@ -28,12 +28,9 @@ inline F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 inline F div(F a, F b) { return _mm512_div_ps(a, b); }
 inline F max(F a, F b) { return _mm512_max_ps(a, b); }  // b where either is NaN
 inline F min(F a, F b) { return _mm512_min_ps(a, b); }
-inline F zero_below(F v, F x, F limit) {
-  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), v);
-}
+inline F zero_below(F v, F x, F limit) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), v); }
 inline F scale_by_power(F v, F n) {
-  return _mm512_castsi512_ps(
-      _mm512_add_epi32(_mm512_castps_si512(v), _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23)));
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(v), _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23)));
 }
 inline F to_float(I v) { return _mm512_cvtepi32_ps(v); }
 inline I either(I a, I b) { return _mm512_or_si512(a, b); }

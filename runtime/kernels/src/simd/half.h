@@ -37,7 +37,7 @@ inline uint16_t float_to_half(float value) {
   const uint32_t rest = bits & 0x7FFFFFFFu;
   if (rest > 0x7F800000u) return sign | 0x7E00u | (rest >> 13 & 0x3FFu);
   if (rest >= 0x477FF000u) return sign | 0x7C00u;  // rounds to beyond the largest half
-  if (rest < 0x38800000u)  // a subnormal half: adding 0.5 rounds at its last bit
+  if (rest < 0x38800000u)                          // a subnormal half: adding 0.5 rounds at its last bit
     return sign | static_cast<uint16_t>(float_to_bits(bits_to_float(rest) + 0.5f) - 0x3F000000u);
   return sign | static_cast<uint16_t>((rest - 0x38000000u + 0xFFFu + (rest >> 13 & 1u)) >> 13);
 }

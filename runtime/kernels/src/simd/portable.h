@@ -35,17 +35,37 @@ inline I int_lanes(Value value) {
   return out;
 }
 
-inline F load(const float* p) { return lanes([&](int i) { return p[i]; }); }
+inline F load(const float* p) {
+  return lanes([&](int i) { return p[i]; });
+}
 inline void store(float* p, F v) { std::memcpy(p, v.at, sizeof v.at); }
-inline F set1(float v) { return lanes([&](int) { return v; }); }
-inline F fma(F a, F b, F c) { return lanes([&](int i) { return __builtin_fmaf(a.at[i], b.at[i], c.at[i]); }); }
-inline F mul(F a, F b) { return lanes([&](int i) { return a.at[i] * b.at[i]; }); }
-inline F add(F a, F b) { return lanes([&](int i) { return a.at[i] + b.at[i]; }); }
-inline F sub(F a, F b) { return lanes([&](int i) { return a.at[i] - b.at[i]; }); }
-inline F div(F a, F b) { return lanes([&](int i) { return a.at[i] / b.at[i]; }); }
-inline F max(F a, F b) { return lanes([&](int i) { return a.at[i] > b.at[i] ? a.at[i] : b.at[i]; }); }
-inline F min(F a, F b) { return lanes([&](int i) { return a.at[i] < b.at[i] ? a.at[i] : b.at[i]; }); }
-inline F zero_below(F v, F x, F limit) { return lanes([&](int i) { return x.at[i] < limit.at[i] ? 0.0f : v.at[i]; }); }
+inline F set1(float v) {
+  return lanes([&](int) { return v; });
+}
+inline F fma(F a, F b, F c) {
+  return lanes([&](int i) { return __builtin_fmaf(a.at[i], b.at[i], c.at[i]); });
+}
+inline F mul(F a, F b) {
+  return lanes([&](int i) { return a.at[i] * b.at[i]; });
+}
+inline F add(F a, F b) {
+  return lanes([&](int i) { return a.at[i] + b.at[i]; });
+}
+inline F sub(F a, F b) {
+  return lanes([&](int i) { return a.at[i] - b.at[i]; });
+}
+inline F div(F a, F b) {
+  return lanes([&](int i) { return a.at[i] / b.at[i]; });
+}
+inline F max(F a, F b) {
+  return lanes([&](int i) { return a.at[i] > b.at[i] ? a.at[i] : b.at[i]; });
+}
+inline F min(F a, F b) {
+  return lanes([&](int i) { return a.at[i] < b.at[i] ? a.at[i] : b.at[i]; });
+}
+inline F zero_below(F v, F x, F limit) {
+  return lanes([&](int i) { return x.at[i] < limit.at[i] ? 0.0f : v.at[i]; });
+}
 inline F scale_by_power(F v, F n) {
   return lanes([&](int i) {
     uint32_t bits;
@@ -56,11 +76,19 @@ inline F scale_by_power(F v, F n) {
     return out;
   });
 }
-inline F to_float(I v) { return lanes([&](int i) { return static_cast<float>(v.at[i]); }); }
-inline I either(I a, I b) { return int_lanes([&](int i) { return a.at[i] | b.at[i]; }); }
+inline F to_float(I v) {
+  return lanes([&](int i) { return static_cast<float>(v.at[i]); });
+}
+inline I either(I a, I b) {
+  return int_lanes([&](int i) { return a.at[i] | b.at[i]; });
+}
 
-inline F load_f16(const uint16_t* p) { return lanes([&](int i) { return half_to_float(p[i]); }); }
-inline F load_bf16(const uint16_t* p) { return lanes([&](int i) { return bfloat_to_float(p[i]); }); }
+inline F load_f16(const uint16_t* p) {
+  return lanes([&](int i) { return half_to_float(p[i]); });
+}
+inline F load_bf16(const uint16_t* p) {
+  return lanes([&](int i) { return bfloat_to_float(p[i]); });
+}
 inline void store_f16(uint16_t* p, F v) {
   for (int i = 0; i < 8; ++i) p[i] = float_to_half(v.at[i]);
 }
