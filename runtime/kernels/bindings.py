@@ -67,7 +67,7 @@ class Step(Structure):
         ("tokens", c_int32), ("entries", c_int32), ("token_ids", c_void_p), ("positions", c_void_p),
         ("slots", c_void_p), ("qo_indptr", c_void_p), ("kv_indptr", c_void_p), ("kv_indices", c_void_p),
         ("groups", c_int32), ("outputs", c_int32), ("group_indptr", c_void_p), ("group_entries", c_void_p),
-        ("group_lengths", c_void_p), ("output_rows", c_void_p), ("hidden", c_void_p), ("logits", c_void_p),
+        ("group_lengths", c_void_p), ("output_rows", c_void_p), ("hidden", c_void_p),
     ]  # fmt: skip
 
 

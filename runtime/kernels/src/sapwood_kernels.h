@@ -80,7 +80,6 @@ struct SwStep {
   const int32_t* group_lengths;  // [groups]: how many first slots the entries of the group share
   const int32_t* output_rows;    // [outputs], ascending, of the step's tokens
   float* hidden;                 // [outputs, width]: the normed states of these rows
-  float* logits;                 // [outputs, vocab], or null where none are wanted
 };
 
 struct SwSampling;  // what one row's choice depends on beside its logits and position (sampling/choose.cpp)
@@ -104,7 +103,6 @@ SW_API int64_t sw_packed_bytes(int32_t type, int64_t n, int64_t k);  // -1 for a
 SW_API int64_t sw_row_bytes(int32_t type, int64_t k);
 SW_API void sw_pack(SwWorkspace* workspace, int32_t type, int64_t n, int64_t k, const uint8_t* const* rows,
                     uint8_t* out);
-SW_API void sw_unpack_row(const SwMatrix* matrix, int64_t row, float* out);  // float32 [k]
 
 // y[rows, n] = x[rows, k] W^T + bias (or null), all float32; every element is one chain of fused multiply-adds over k.
 SW_API int32_t sw_linear(SwWorkspace* workspace, const SwMatrix* matrix, const float* x, int64_t rows,
@@ -114,7 +112,7 @@ SW_API int32_t sw_linear(SwWorkspace* workspace, const SwMatrix* matrix, const f
 SW_API int32_t sw_attention(SwWorkspace* workspace, const SwModel* model, int32_t layer, const SwStep* step,
                             const float* q, float* out);
 
-// All layers of a step: stores the tokens' K and V, and fills step->hidden and step->logits.
+// All layers of a step: stores the tokens' K and V, and fills step->hidden.
 SW_API int32_t sw_forward(SwWorkspace* workspace, const SwModel* model, const SwStep* step);
 
 // logits [rows, vocab] of normed hidden states [rows, width].

@@ -68,7 +68,7 @@ def loader(answers: queue.Queue[GrammarReady], shared: Shared, monkeypatch: pyte
 
 
 def row(key: str, output: list[int] | None = None) -> OpenRow:
-    return OpenRow(0, Sampling(5, 1), [], pack_ids([1, 2]), pack_ids(output or []), grammar=key)
+    return OpenRow(0, Sampling(max_tokens=5, seed=1), [], pack_ids([1, 2]), pack_ids(output or []), grammar=key)
 
 
 def grammar(key: str) -> Compiled:

@@ -37,7 +37,7 @@ def hf_directory(architecture: str, dtype: torch.dtype, path: Path) -> Path:
     config = config_of(architecture)
     random = torch.Generator().manual_seed(1)
     tensors = {
-        spec.hf: (torch.randn(spec.shape, generator=random) * (0.08 if len(spec.shape) == 2 else 0.7)).to(dtype)
+        str(spec.hf): (torch.randn(spec.shape, generator=random) * (0.08 if len(spec.shape) == 2 else 0.7)).to(dtype)
         for spec in family_of(architecture).tensors(config)
     }
     save_file(tensors, path / "model.safetensors")
@@ -64,6 +64,7 @@ def gguf_file(types: Callable[[str], str], path: Path) -> Path:
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(10_000.0)
     for spec in family_of("llama").tensors(config):
+        assert isinstance(spec.gguf, str)
         if len(spec.shape) == 1:
             writer.add_tensor(spec.gguf, rng.normal(1, 0.2, spec.shape).astype(np.float32))
         else:

@@ -271,8 +271,10 @@ def test_a_bitmask_forbids_whatever_the_temperature_and_leaves_the_logprobs(samp
         assert (tokens[:, 2] == NOT_FINITE).all()
         choice = sample(logits, rows, np.zeros(3), masks)
         own = torch.log_softmax(logits, -1)[0]
-        assert choice.logprobs[0].logprob == own[int(choice.token_ids[0])]
-        assert choice.logprobs[0].top.ids == [int(own.argmax())]
+        chosen = choice.logprobs[0]
+        assert chosen is not None
+        assert chosen.logprob == own[int(choice.token_ids[0])]
+        assert chosen.top.ids == [int(own.argmax())]
 
 
 def test_arrays_that_do_not_fit_are_refused(sample: Sample, state: Make) -> None:
@@ -330,8 +332,10 @@ def test_options_at_their_limits_give_tokens_and_finite_logprobs(
     for i in range(20):
         choice = sample(logits, [row], np.array([i]))
         assert 0 <= choice.token_ids[0] < VOCAB
-        assert math.isfinite(choice.logprobs[0].logprob)
-        assert np.isfinite(choice.logprobs[0].top.logprobs).all()
+        chosen = choice.logprobs[0]
+        assert chosen is not None
+        assert math.isfinite(chosen.logprob)
+        assert np.isfinite(chosen.top.logprobs).all()
 
 
 def test_logprobs_of_masked_out_tokens_stay_finite(sample: Sample, state: Make) -> None:
@@ -339,8 +343,10 @@ def test_logprobs_of_masked_out_tokens_stay_finite(sample: Sample, state: Make) 
     logits[0, 1] = 20.0
     row = state(stop=(1,), min_tokens=5, logprobs=VOCAB, temperature=1.0, top_k=2)
     choice = sample(logits, [row], np.array([0]))
-    assert choice.logprobs[0].top.ids[0] == 1
-    assert np.isfinite(choice.logprobs[0].top.logprobs).all()
+    chosen = choice.logprobs[0]
+    assert chosen is not None
+    assert chosen.top.ids[0] == 1
+    assert np.isfinite(chosen.top.logprobs).all()
 
 
 def test_each_row_gets_as_many_alternatives_as_it_wants() -> None:

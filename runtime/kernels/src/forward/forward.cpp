@@ -85,9 +85,6 @@ class Forward {
       kernels()->rms_norm(x_ + r * model_.width, model_.norm, model_.width, model_.rms_eps,
                           step_.hidden + r * model_.width);
     });
-    if (step_.logits != nullptr)
-      product(worker, model_.head, step_.hidden, model_.width, step_.outputs, scratch,
-              putting(step_.logits, model_.vocab));
   }
 
   void attention_half(Worker& worker, const SwLayer& layer, bool last, ThreadScratch& scratch) {
@@ -264,11 +261,6 @@ SW_API int32_t sw_linear(SwWorkspace* workspace, const SwMatrix* matrix, const f
 SW_API int32_t sw_logits(SwWorkspace* workspace, const SwModel* model, const float* hidden, int64_t rows,
                          float* logits) {
   return sw_linear(workspace, &model->head, hidden, rows, nullptr, logits);
-}
-
-SW_API void sw_unpack_row(const SwMatrix* matrix, int64_t row, float* out) {
-  std::vector<float> panel(kPanelFloats);
-  kernels()->matrix_row(*matrix, row, out, panel.data());
 }
 
 SW_API SwWorkspace* sw_workspace_new(int32_t threads) {
