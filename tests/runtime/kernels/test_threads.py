@@ -14,7 +14,7 @@ from sapwood.runtime.kernels.bindings import KernelsMissing, Library
 PROGRAM = """
 import os, re, sys
 import numpy as np, torch
-from sapwood.runtime.kernels import native
+from sapwood.runtime.kernels import bindings
 from sapwood.runtime.kernels.packing import Packer
 
 def threads():
@@ -24,7 +24,7 @@ torch.set_num_threads(2)
 torch.mm(torch.ones(512, 512), torch.ones(512, 512))
 torch.ones(1 << 22).exp_()
 before = threads()
-library = native.Library(native.library_path())
+library = bindings.Library(bindings.library_path())
 workspace = library.workspace(2)
 raw = np.ones((64, 64), np.float32).view(np.uint8).reshape(-1)
 matrix = Packer(library, workspace).pack("F32", raw, 64)
@@ -53,7 +53,7 @@ def test_a_library_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("libraries")
 def test_an_unknown_instruction_set_is_refused_by_name() -> None:
-    program = "from sapwood.runtime.kernels import native; native.Library(native.library_path())"
+    program = "from sapwood.runtime.kernels import bindings; bindings.Library(bindings.library_path())"
     environment = {"SAPWOOD_KERNEL_ISA": "sse9", "PATH": "", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     assert done.returncode != 0
