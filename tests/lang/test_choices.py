@@ -119,11 +119,11 @@ class Oracle:
         return Scored(tuple(map(ScoredToken, ids, texts, conditional)), tuple(free))
 
     def _logprobs(self, ids: list[int]) -> list[float]:
-        """Of every token but the first."""
+        """Of every token but the first, among those that the tokenizer has: the model has rows for more."""
         import torch
 
         with torch.no_grad():
-            logits = self.model(torch.tensor([ids])).logits[0].double()
+            logits = self.model(torch.tensor([ids])).logits[0, :, : self.tokenizer.get_vocab_size()].double()
         return logits.log_softmax(-1)[range(len(ids) - 1), ids[1:]].tolist()
 
 

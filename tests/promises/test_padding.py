@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ def padded(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory, test_modes
     vocab = tokenizer["model"]["vocab"]
     tokenizer["model"]["vocab"] = {text: token_id for text, token_id in vocab.items() if token_id < TOKENS}
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [TOKENS - 1, TOKENS + 1]}))
     with Engine(path, kv_tokens=2048, **test_modes) as engine:
         yield engine
 
@@ -46,8 +48,13 @@ def test_ids_without_a_token_are_refused_by_the_field(
 
 
 def test_none_of_them_is_sampled(padded: Engine) -> None:
-    answer = padded.generate("abc", max_tokens=400, temperature=100.0, seed=1, logprobs=20)
+    answer = padded.generate("abc", max_tokens=400, temperature=100.0, seed=1, logprobs=20, ignore_eos=True)
     assert max(answer.token_ids) < TOKENS
     assert len(set(answer.token_ids)) > TOKENS // 2
     assert all(top.token_id < TOKENS for each in answer.logprobs or [] for top in each.top)
-    assert padded.generate("abc", max_tokens=3, logit_bias={TOKENS - 1: 100.0}).token_ids == [TOKENS - 1] * 3
+    assert padded.generate("abc", max_tokens=3, logit_bias={TOKENS - 2: 100.0}).token_ids == [TOKENS - 2] * 3
+
+
+def test_a_grammar_is_matched_all_the_same(padded: Engine) -> None:
+    answer = padded.generate("abc", max_tokens=10, regex="[a-c]{3}", temperature=100.0, seed=2)
+    assert re.fullmatch("[a-c]{3}", answer.text)
