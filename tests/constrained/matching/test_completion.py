@@ -17,13 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.constrained.compiler import compile_constraint
 from sapwood.constrained.engines.registry import load
 from sapwood.constrained.matching.backtracking import MAX_TRIES
 from sapwood.constrained.matching.completion import ConstrainedCompletion
 from sapwood.constrained.matching.constraint_loader import ConstraintLoader
 from sapwood.constrained.matching.interface import Edit
-from sapwood.constrained.spec import Compiled, Constraint
+from sapwood.constrained.spec import Compiled
 from sapwood.constrained.vocabulary import Vocabulary
 from tests.constrained.conftest import Compilers, llguidance_regex, llguidance_schema
 
@@ -365,40 +364,3 @@ def test_free_text_does_not_hide_the_choice_that_matters(smollm2: Vocabulary, se
     edit = wander(completion, random.Random(seed), 1000)
     assert edit.complete, edit.failure
     assert json.loads(completion.text)["kind"] == "good"
-
-
-# --- with the real checks -------------------------------------------------------------------------------------------
-
-CHECKED: list[Any] = [
-    {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "uniqueItems": True, "minItems": 3, "maxItems": 3},
-    {
-        "type": "object",
-        "properties": {
-            "kind": {"enum": ["a", "b", "c"]},
-            "size": {"type": "integer", "minimum": 0, "maximum": 50},
-            "ids": {
-                "type": "array",
-                "items": {"type": "integer", "minimum": 1, "maximum": 4},
-                "uniqueItems": True,
-                "maxItems": 4,
-            },
-        },
-        "required": ["kind", "size"],
-        "additionalProperties": False,
-        "not": {"properties": {"kind": {"const": "a"}}},
-        "if": {"properties": {"kind": {"const": "b"}}},
-        "then": {"properties": {"size": {"minimum": 25}}},
-    },
-    {"type": "integer", "minimum": 0, "maximum": 99, "not": {"multipleOf": 2}},
-]
-
-
-@pytest.mark.parametrize("number", range(len(CHECKED)))
-def test_what_no_grammar_expresses_holds(smollm2: Vocabulary, number: int) -> None:
-    constraint = Constraint("json_schema", json.dumps(CHECKED[number]), extra_properties=True)
-    template = ConstraintLoader(smollm2).load(compile_constraint(constraint, smollm2))
-    for seed in range(12):
-        completion = Completion(template.start(), smollm2)
-        edit = wander(completion, random.Random(seed))
-        assert edit.complete, edit.failure
-        jsonschema.validate(json.loads(completion.text), CHECKED[number])

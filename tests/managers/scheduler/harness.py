@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -143,3 +144,8 @@ class Harness:
         assert self.scheduler.running == self.scheduler.waiting == 0
         assert self.cache.private == self.cache.pinned == 0
         assert self.cache.free + self.cache.evictable == self.cache.total
+
+
+def numbers(seed: int, count: int) -> list[int]:
+    """Token ids at random, the same for the same seed."""
+    return [random.Random(f"{seed}/{place}").randrange(50) for place in range(count)]
