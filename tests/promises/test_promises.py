@@ -67,6 +67,7 @@ def test_stream_equals_whole(smollm2: Engine) -> None:
         assert [token for chunk in chunks for token in chunk.token_ids] == whole.token_ids
 
 
+@pytest.mark.slow_with("torch")
 def test_alone_equals_in_company(smollm2: Engine, tolerance: float) -> None:
     """In a batch of 32, half of which share a prefix that attention reads once for all of them."""
     prefix = "You are a careful assistant. " * 20

@@ -203,6 +203,7 @@ def smollm2_driver(drive: Drive, smollm2_path: Path) -> Any:
     return drive(smollm2_path)
 
 
+@pytest.mark.slow_with("torch")
 def test_smollm2_from_gguf_agrees_on_twenty_prompts(
     smollm2_driver: Any, smollm2_hf: Any, smollm2_prompts: list[list[int]]
 ) -> None:
