@@ -22,6 +22,9 @@ import pytest
 
 from sapwood.runtime.weights import hub
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: threads of each would wait for one another
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 START_SECONDS = 60.0
 HERE = Path(__file__).parent
 FAST = [
