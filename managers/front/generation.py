@@ -48,7 +48,8 @@ class Completion(msgspec.Struct, kw_only=True):
     tool_calls: where the request may call tools; `text` is then the text before the calls, and token_ids and logprobs
     have the calls' tokens too. effort: what it took. relaxed: what the request's
     constraint names but does not enforce, as `strict=False` allowed (with the first sample). hidden: the hidden states
-    of prompt positions, where wanted.
+    of prompt positions, where wanted. reasoning: what the model thought before its answer, where it marks that; it is
+    no part of `text`.
     """
 
     index: int
@@ -64,6 +65,7 @@ class Completion(msgspec.Struct, kw_only=True):
     effort: Effort | None = None
     relaxed: list[Unenforced] = []
     hidden: HiddenStates | None = None
+    reasoning: str = ""
 
     @property
     def finish_reason(self) -> str:
@@ -117,6 +119,10 @@ class Generation(msgspec.Struct, kw_only=True):
     @property
     def relaxed(self) -> list[Unenforced]:
         return self.completions[0].relaxed
+
+    @property
+    def reasoning(self) -> str:
+        return self.completions[0].reasoning
 
     @property
     def prompt_tokens(self) -> int:
@@ -177,6 +183,7 @@ def _joined(chunks: list[TextChunk]) -> Completion:
         effort=last.effort,
         relaxed=[each for chunk in chunks for each in chunk.relaxed],
         hidden=next((chunk.hidden for chunk in chunks if chunk.hidden is not None), None),
+        reasoning="".join(chunk.reasoning for chunk in chunks),
     )
 
 

@@ -98,7 +98,8 @@ class TextChunk(Message, frozen=True):
     chunk with a `finish` is the sample's last. prompt_logprobs and hidden, where wanted, come once; for a scoring
     request they are of the continuation's tokens only. effort comes with the finish; relaxed, with the first chunk of
     index 0: what the constraint names but does not enforce. tool_calls: where the request may call tools, its calls are
-    here, and `text` is the text before them.
+    here, and `text` is the text before them. reasoning: what the model thought before its answer, where it marks that;
+    it is no part of `text`.
     """
 
     request_id: str
@@ -115,6 +116,7 @@ class TextChunk(Message, frozen=True):
     relaxed: list[Unenforced] = []
     tool_calls: list[ToolCallPiece] = []
     hidden: HiddenStates | None = None
+    reasoning: str = ""
 
 
 class Rejected(Message, frozen=True):
