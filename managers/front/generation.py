@@ -30,11 +30,15 @@ _REPR_CHARACTERS = 60
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call that a completion makes. arguments: JSON text (cut short where the completion is)."""
+    """A call that a completion makes. arguments: JSON text (cut short where the completion is).
+
+    custom: it calls a custom tool, and `arguments` is its input: any text.
+    """
 
     id: str
     name: str
     arguments: str
+    custom: bool = False
 
 
 class Completion(msgspec.Struct, kw_only=True):
@@ -191,7 +195,6 @@ def _tool_calls(pieces: list[ToolCallPiece]) -> list[ToolCall]:
     calls: list[ToolCall] = []
     for piece in pieces:
         if piece.id:
-            calls.append(ToolCall(piece.id, piece.name, ""))
-        last = calls[-1]
-        calls[-1] = ToolCall(last.id, last.name, last.arguments + piece.arguments)
+            calls.append(ToolCall(piece.id, piece.name, "", piece.custom))
+        calls[-1] = msgspec.structs.replace(calls[-1], arguments=calls[-1].arguments + piece.arguments)
     return calls

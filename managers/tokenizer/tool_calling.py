@@ -38,7 +38,7 @@ def constraint_with_tools(submit: Submit, style: ToolFormat | None) -> Constrain
     tools = chat.tools or []
     required, parallel = chat.tool_choice == "required", chat.parallel_tool_calls
     extra = constraint.extra_properties
-    tag = structural_tag(style, tools, chat.tool_name, required=required, parallel=parallel, extra_properties=extra)
+    tag = structural_tag(style, tools, chat.allowed, required=required, parallel=parallel, extra_properties=extra)
     strict = constraint.strict and all(tool["function"].get("strict") is not False for tool in tools)
     body = json_text(tag)
     check_size(body, "tools")
@@ -53,7 +53,7 @@ def complaint_about(submit: Submit, constraint: Constraint, text: str) -> Invali
         named = _STRUCTURE.match(text)
         if named is not None and chat is not None and chat.tools:
             names = [tool["function"]["name"] for tool in chat.tools]
-            index = int(named[1]) if chat.tool_name is None else names.index(chat.tool_name)
+            index = [i for i, name in enumerate(names) if chat.allowed is None or name in chat.allowed][int(named[1])]
             path, text = ("tools", index, "function", "parameters"), text[named.end() :]
     text = text if len(text) <= LONGEST_COMPLAINT else f"{text[:LONGEST_COMPLAINT]}…"
     return InvalidRequest([path, f": {text}{'' if text.endswith('.') else '.'}"], path)

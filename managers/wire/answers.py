@@ -83,12 +83,16 @@ class TokenLogprob(Part, frozen=True):
 
 
 class ToolCallPiece(Part, frozen=True):
-    """New of a sample's tool call number `index`: its id and name once, at first, then pieces of its arguments."""
+    """New of a sample's tool call number `index`: its id and name once, at first, then pieces of its arguments.
+
+    custom: it calls a custom tool; `arguments` are then pieces of its input, which is text.
+    """
 
     index: int
     arguments: str
     id: str = ""
     name: str = ""
+    custom: bool = False
 
 
 class TextChunk(Message, frozen=True):

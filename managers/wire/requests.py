@@ -9,18 +9,30 @@ from ...runtime.records import Message, Part
 from ...runtime.sampling.params import Sampling
 from ...runtime.wanted import Wanted
 
+CUSTOM_INPUT = "input"
+"""The one parameter of a custom tool, where it is shown and called as a function."""
+
+
+class CustomFormat(Part, frozen=True):
+    """What the input of a custom tool must match. syntax: "text" (anything), "lark" or "regex"."""
+
+    syntax: str = "text"
+    definition: str = ""
+
 
 class Chat(Part, frozen=True):
     """A conversation for the model's chat template. `messages` are as OpenAI has them, already checked by the front.
 
+    tools: functions. custom: which of them are custom tools, whose only parameter is CUSTOM_INPUT, by name.
     tool_choice: "none" (tools are only shown), "auto" or "required": whether the completion may, or must, call tools;
-    with `tool_name` only that one; with `parallel_tool_calls` more than once.
+    `allowed` are the only ones that it may call, where not None; with `parallel_tool_calls` more than once.
     """
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
+    custom: dict[str, CustomFormat] = {}
     tool_choice: str = "none"
-    tool_name: str | None = None
+    allowed: list[str] | None = None
     parallel_tool_calls: bool = True
     add_generation_prompt: bool = True
     continue_final_message: bool = False

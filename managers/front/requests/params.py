@@ -20,10 +20,11 @@ from ....runtime.wanted import Wanted
 from ...wire.errors import InvalidRequest
 from ...wire.requests import Chat, Submit
 from .bodies import check_encodable
-from .chats import check_chat, check_tool_choice
+from .chats import check_chat
 from .constraints import refuse_options, requested_constraint, tool_options
 from .ranges import check_ids, check_ranges
 from .request_fields import GenerateRequest, Prompt, ScoreRequest
+from .tool_fields import calls_as_functions, check_tool_choice, custom_formats, tools_as_functions
 
 MAX_CONTINUATIONS = 1024
 MAX_STOPS = 64
@@ -174,13 +175,14 @@ def _chat(request: GenerateRequest) -> Chat | None:
     elif add_generation_prompt and request.continue_final_message:
         raise InvalidRequest.about(("continue_final_message",), "excludes add_generation_prompt.")
     check_chat(request.messages, request.tools)
-    tool_choice, tool_name = check_tool_choice(request.tools, request.tool_choice, request.parallel_tool_calls)
+    choice = check_tool_choice(request.tools, request.tool_choice, request.parallel_tool_calls)
     return Chat(
-        messages=request.messages,
-        tools=request.tools or None,
-        tool_choice=tool_choice,
-        tool_name=tool_name,
-        parallel_tool_calls=request.parallel_tool_calls is not False,
+        messages=calls_as_functions(request.messages),
+        tools=tools_as_functions(request.tools),
+        custom=custom_formats(request.tools),
+        tool_choice=choice.mode,
+        allowed=choice.allowed,
+        parallel_tool_calls=not choice.once,
         add_generation_prompt=add_generation_prompt,
         continue_final_message=request.continue_final_message,
         template_kwargs=request.template_kwargs,

@@ -10,6 +10,7 @@ from ...wire.errors import InvalidRequest
 from ...wire.requests import Chat
 from .bodies import check_encodable
 from .chats import check_chat
+from .tool_fields import calls_as_functions, tools_as_functions
 
 
 class RenderRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -42,8 +43,8 @@ def render_to_chat(request: RenderRequest) -> Chat:
     check_chat(request.messages, request.tools)
     check_encodable(msgspec.structs.asdict(request))
     return Chat(
-        messages=request.messages,
-        tools=request.tools or None,
+        messages=calls_as_functions(request.messages),
+        tools=tools_as_functions(request.tools),
         add_generation_prompt=not request.continue_final_message if opens is None else opens,
         continue_final_message=request.continue_final_message,
         template_kwargs=request.template_kwargs,

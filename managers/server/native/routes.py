@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
-from ...front.generation import Completion, Score
+from ...front.generation import Completion, Score, ToolCall
 from ...front.requests.bodies import decode_body
 from ...front.requests.params import score_to_submit, to_submit
 from ...front.requests.request_fields import GenerateRequest, ScoreRequest
-from ...wire.answers import Alternative, Finish, TextChunk, TokenLogprob
+from ...wire.answers import Alternative, Finish, TextChunk, TokenLogprob, ToolCallPiece
 from ...wire.requests import Submit
 from ..events import stream_events
 from ..extension import Relaxed, relaxed_of
@@ -51,12 +51,16 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A tool call, whole or (in a stream) what is new of it: then id and name come with its first piece only."""
+    """A tool call, whole or (in a stream) what is new of it: then id and name come with its first piece only.
+
+    custom: true for a custom tool, whose `arguments` are its input, and else absent.
+    """
 
     index: int
     id: str | None
     name: str | None
     arguments: str
+    custom: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -152,7 +156,7 @@ def _choice(completion: Completion) -> Choice:
         completion.finish.matched,
         _tokens(completion.logprobs),
         _tokens(completion.prompt_logprobs),
-        [Call(i, each.id, each.name, each.arguments) for i, each in enumerate(completion.tool_calls)],
+        [_call(i, each) for i, each in enumerate(completion.tool_calls)],
         None if completion.effort is None else effort_counts(completion.effort),
         relaxed_of(completion.relaxed),
     )
@@ -168,10 +172,14 @@ def _chunk_choice(chunk: TextChunk) -> Choice:
         finish.matched,
         _tokens(chunk.logprobs or None),
         _tokens(chunk.prompt_logprobs),
-        [Call(each.index, each.id or None, each.name or None, each.arguments) for each in chunk.tool_calls],
+        [_call(each.index, each) for each in chunk.tool_calls],
         None if chunk.effort is None else effort_counts(chunk.effort),
         relaxed_of(chunk.relaxed),
     )
+
+
+def _call(index: int, call: ToolCall | ToolCallPiece) -> Call:
+    return Call(index, call.id or None, call.name or None, call.arguments, call.custom or msgspec.UNSET)
 
 
 def _tokens(tokens: list[TokenLogprob] | None) -> list[Token] | None:

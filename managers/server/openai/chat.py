@@ -7,7 +7,7 @@ import time
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ...front.generation import Completion
+from ...front.generation import Completion, ToolCall
 from ...wire.answers import Alternative, TextChunk, TokenLogprob, ToolCallPiece
 from ..extension import Extension, Extensions
 from ..usage import Usage
@@ -44,19 +44,30 @@ class CalledFunction(msgspec.Struct, frozen=True):
     name: str | UnsetType = UNSET
 
 
-class ChatToolCall(msgspec.Struct, frozen=True):
+class CalledCustom(msgspec.Struct, frozen=True):
+    """A custom tool; its input is text, and in a stream a piece of that."""
+
+    input: str
+    name: str | UnsetType = UNSET
+
+
+class ChatToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a function or of a custom tool, as its type says."""
+
     id: str
-    function: CalledFunction
-    type: str = "function"
+    type: str
+    function: CalledFunction | UnsetType = UNSET
+    custom: CalledCustom | UnsetType = UNSET
 
 
-class ToolCallDelta(msgspec.Struct, frozen=True):
+class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True):
     """What is new of the call with this number; its id, type and name come first, and once."""
 
     index: int
-    function: CalledFunction
     id: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
+    function: CalledFunction | UnsetType = UNSET
+    custom: CalledCustom | UnsetType = UNSET
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
@@ -94,7 +105,7 @@ class ChatDelta(msgspec.Struct, frozen=True):
 
 
 class ChatDeltaChoice(msgspec.Struct, frozen=True):
-    """`finish_reason` is null in every chunk but the choice's last."""
+    """`finish_reason` is null in every chunk but the choice's last, whose delta is empty."""
 
     index: int
     delta: ChatDelta
@@ -142,12 +153,16 @@ class ChatAnswers:
             extension = self._extensions.next(chunk.relaxed) if chunk.index == 0 else UNSET
             opening = ChatDeltaChoice(chunk.index, ChatDelta(role="assistant", content=""), None, None)
             events.append(msgspec.json.encode(self._chunk([opening], self._no_usage, extension)))
-        if chunk.text or chunk.finish or chunk.logprobs or chunk.tool_calls:
-            delta = ChatDelta(
-                content=chunk.text or UNSET, tool_calls=[_call_delta(each) for each in chunk.tool_calls] or UNSET
-            )
-            logprobs = _chat_logprobs(chunk.logprobs) if self._logprobs else None
-            choice = ChatDeltaChoice(chunk.index, delta, logprobs, chunk.finish.reason if chunk.finish else None)
+        deltas = [ChatDelta(content=chunk.text)] if chunk.text else []
+        deltas += [ChatDelta(tool_calls=[each]) for piece in chunk.tool_calls for each in _call_deltas(piece)]
+        logprobs = _chat_logprobs(chunk.logprobs) if self._logprobs and chunk.logprobs else None
+        if logprobs is not None and not deltas:
+            deltas = [ChatDelta()]
+        for i, delta in enumerate(deltas):
+            choice = ChatDeltaChoice(chunk.index, delta, logprobs if i == 0 else None, None)
+            events.append(msgspec.json.encode(self._chunk([choice], self._no_usage)))
+        if chunk.finish:
+            choice = ChatDeltaChoice(chunk.index, ChatDelta(), None, chunk.finish.reason)
             events.append(msgspec.json.encode(self._chunk([choice], self._no_usage)))
         return events
 
@@ -157,7 +172,7 @@ class ChatAnswers:
 
     def _choice(self, completion: Completion) -> ChatChoice:
         logprobs = _chat_logprobs(completion.logprobs or []) if self._logprobs else None
-        calls = [ChatToolCall(each.id, CalledFunction(each.arguments, each.name)) for each in completion.tool_calls]
+        calls = [_call(each) for each in completion.tool_calls]
         content = completion.text or (None if calls else "")
         message = ChatMessage("assistant", content, tool_calls=calls or UNSET)
         return ChatChoice(completion.index, message, logprobs, completion.finish_reason)
@@ -173,10 +188,21 @@ class ChatAnswers:
         )
 
 
-def _call_delta(piece: ToolCallPiece) -> ToolCallDelta:
-    if not piece.id:
-        return ToolCallDelta(piece.index, CalledFunction(piece.arguments))
-    return ToolCallDelta(piece.index, CalledFunction(piece.arguments, piece.name), piece.id, "function")
+def _call(call: ToolCall) -> ChatToolCall:
+    if call.custom:
+        return ChatToolCall(id=call.id, type="custom", custom=CalledCustom(call.arguments, call.name))
+    return ChatToolCall(id=call.id, type="function", function=CalledFunction(call.arguments, call.name))
+
+
+def _call_deltas(piece: ToolCallPiece) -> list[ToolCallDelta]:
+    """The opening of a call, without arguments, and what is new of its arguments, each as a delta of its own."""
+    kind, make = ("custom", CalledCustom) if piece.custom else ("function", CalledFunction)
+    deltas = []
+    if piece.id:
+        deltas.append(ToolCallDelta(index=piece.index, id=piece.id, type=kind, **{kind: make("", piece.name)}))
+    if piece.arguments:
+        deltas.append(ToolCallDelta(index=piece.index, **{kind: make(piece.arguments)}))
+    return deltas
 
 
 def _chat_logprobs(tokens: list[TokenLogprob]) -> ChatLogprobs:

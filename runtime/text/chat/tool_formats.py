@@ -104,7 +104,7 @@ def shows_tool_calls(template: str) -> bool:
 def structural_tag(
     style: ToolFormat,
     tools: Tools,
-    name: str | None,
+    allowed: Sequence[str] | None,
     *,
     required: bool,
     parallel: bool,
@@ -113,10 +113,10 @@ def structural_tag(
     """The constraint under which a completion calls tools, as plain data (see `constrained.grammar.structural_tag`).
 
     Free text, until a call begins; then one of the functions with arguments that its parameters' schema accepts.
-    name: the only function that may be called, and once. required: there is no text before the first call.
+    allowed: the only functions that may be called; None for all. required: there is no text before the first call.
     extra_properties: as in `parameters_schema`.
     """
-    functions = [tool["function"] for tool in tools if name in (None, tool["function"]["name"])]
+    functions = [tool["function"] for tool in tools if allowed is None or tool["function"]["name"] in allowed]
     structures = [
         {
             "begin": f"{style.opening}{function['name']}{style.middle}",
@@ -129,7 +129,7 @@ def structural_tag(
         "triggers": [style.trigger],
         "structures": structures,
         "at_least_one": required,
-        "stop_after_first": name is not None or not parallel,
+        "stop_after_first": not parallel,
     }
 
 

@@ -18,6 +18,13 @@ SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"cons
 TAG = {"triggers": ["<a>"], "structures": [{"begin": "<a>", "regex": "x", "end": "</a>"}]}
 USER = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
+
+
+def allowed_tools(mode: str, *names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
 KINDS = {"json_schema": SCHEMA, "json_object": True, "regex": "a+", "ebnf": 'root ::= "a"', "choice": ["a", "b"]}
 KINDS["structural_tag"] = TAG
 
@@ -147,13 +154,21 @@ def test_scoring_takes_no_constraint() -> None:
         ({}, ("auto", None, True)),
         ({"tool_choice": "none"}, ("none", None, True)),
         ({"tool_choice": "required", "parallel_tool_calls": False}, ("required", None, False)),
-        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, ("required", "f", True)),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, ("required", ["f"], False)),
+        (
+            {"tool_choice": allowed_tools("required", "g", "f", "g"), "parallel_tool_calls": None},
+            ("required", ["g", "f"], True),
+        ),
+        (
+            {"tool_choice": allowed_tools("auto", "f"), "parallel_tool_calls": False},
+            ("auto", ["f"], False),
+        ),
     ],
 )
 def test_a_choice_of_tools_travels_with_the_conversation(given: dict[str, Any], expected: tuple[Any, ...]) -> None:
-    made = submit(messages=USER, tools=[TOOL], **given)
+    made = submit(messages=USER, tools=[TOOL, {"type": "function", "function": {"name": "g"}}], **given)
     assert made.chat is not None
-    assert (made.chat.tool_choice, made.chat.tool_name, made.chat.parallel_tool_calls) == expected
+    assert (made.chat.tool_choice, made.chat.allowed, made.chat.parallel_tool_calls) == expected
     assert (made.constraint is None) == (expected[0] == "none")
 
 

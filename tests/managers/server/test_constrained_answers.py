@@ -239,6 +239,45 @@ async def test_streamed_calls_open_with_id_and_name_and_join_to_the_whole(client
         known["function"]["arguments"] += call["function"]["arguments"]
     assert list(joined.values()) == CALLS
     assert [each["choices"][0]["finish_reason"] for each in chunks] == [None] * (len(chunks) - 1) + ["tool_calls"]
+    assert deltas[-1] == {}
+
+
+async def test_the_end_of_a_stream_and_the_opening_of_a_call_have_chunks_of_their_own(client, front):
+    """The whole answer in one chunk of the engine's: text, a call and its end."""
+
+    def script(submit: Submit) -> list[Any]:
+        pieces = [ToolCallPiece(0, '{"a": 1}', "call_0", "f"), ToolCallPiece(1, "x\n", "call_1", "g", custom=True)]
+        return [chunk(submit, 0, "Well.", tool_calls=pieces, finish=Finish("tool_calls"))]
+
+    front.script = script
+    events = await client.events("/v1/chat/completions", {"messages": USER, "tools": TOOLS})
+    choices = [json.loads(event)["choices"][0] for event in events[:-1]]
+    opening = {"index": 0, "function": {"arguments": "", "name": "f"}, "id": "call_0", "type": "function"}
+    custom = {"index": 1, "custom": {"input": "", "name": "g"}, "id": "call_1", "type": "custom"}
+    assert [each["delta"] for each in choices] == [
+        {"role": "assistant", "content": ""},
+        {"content": "Well."},
+        {"tool_calls": [opening]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a": 1}'}}]},
+        {"tool_calls": [custom]},
+        {"tool_calls": [{"index": 1, "custom": {"input": "x\n"}}]},
+        {},
+    ]
+    assert [each["finish_reason"] for each in choices] == [None] * 6 + ["tool_calls"]
+    _, answer = await client.post("/v1/chat/completions", {"messages": USER, "tools": TOOLS})
+    assert answer["choices"][0]["message"]["tool_calls"][1] == {
+        "id": "call_1",
+        "type": "custom",
+        "custom": {"name": "g", "input": "x\n"},
+    }
+    _, answer = await client.post("/generate", {"messages": USER, "tools": TOOLS})
+    assert answer["choices"][0]["tool_calls"][1] == {
+        "index": 1,
+        "id": "call_1",
+        "name": "g",
+        "arguments": "x\n",
+        "custom": True,
+    }
 
 
 async def test_generate_takes_tools_and_gives_calls(client, front):

@@ -30,6 +30,7 @@ def named_schema(**more: Any) -> dict[str, Any]:
 
 
 TOOLS = [tool("f")]
+ALLOWED = "tool_choice.allowed_tools"
 
 
 def checked(answer: dict[str, Any]) -> dict[str, Any]:
@@ -177,7 +178,11 @@ async def test_numbers_that_json_does_not_have_are_refused_by_field(client, valu
         (CHAT, {"messages": USER, "tool_choice": "sometimes", "tools": TOOLS}, "tool_choice"),
         (CHAT, {"messages": USER, "tool_choice": {"type": "function"}, "tools": TOOLS}, "tool_choice"),
         (CHAT, {"messages": USER, "tool_choice": named_choice("g"), "tools": TOOLS}, "tool_choice"),
-        (CHAT, {"messages": USER, "tool_choice": {"type": "allowed_tools"}, "tools": TOOLS}, "tool_choice"),
+        (
+            CHAT,
+            {"messages": USER, "tool_choice": {"type": "allowed_tools"}, "tools": TOOLS},
+            "tool_choice.allowed_tools",
+        ),
         (CHAT, {"messages": USER, "parallel_tool_calls": False}, "parallel_tool_calls"),
         (CHAT, {"messages": USER, "tools": [*TOOLS, *TOOLS]}, "tools[1].function.name"),
         (CHAT, {"messages": USER, "tools": TOOLS * 129}, "tools"),

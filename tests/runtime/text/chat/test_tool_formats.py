@@ -67,13 +67,14 @@ def test_every_call_of_the_constraint_begins_with_its_trigger_and_is_read_back(s
 
 
 def test_how_often_and_what_may_be_called_is_in_the_constraint() -> None:
-    def flags(name: str | None, required: bool, parallel: bool) -> tuple[int, bool, bool]:
-        tag = structural_tag(HERMES, [ADD, NOW], name, required=required, parallel=parallel)
+    def flags(allowed: list[str] | None, required: bool, parallel: bool) -> tuple[int, bool, bool]:
+        tag = structural_tag(HERMES, [ADD, NOW], allowed, required=required, parallel=parallel)
         return len(tag["structures"]), tag["at_least_one"], tag["stop_after_first"]
 
     assert flags(None, required=False, parallel=True) == (2, False, False)
     assert flags(None, required=True, parallel=False) == (2, True, True)
-    assert flags("now", required=True, parallel=True) == (1, True, True)
+    assert flags(["now"], required=True, parallel=False) == (1, True, True)
+    assert flags(["now", "add"], required=False, parallel=True) == (2, False, False)
 
 
 NONE = {"type": "object", "properties": {}, "additionalProperties": False}
