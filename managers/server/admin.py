@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from ...runtime.errors import SapwoodError
 from ..front.requests.bodies import decode_body
 from ..wire.questions import Stats
+from .endpoints import Endpoint
 from .errors import Answer, ErrorDetail
 from .reading import read_body
 from .responses import json_response
@@ -30,6 +31,23 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     data: list[ServedModel]
 
 
+class Readiness(msgspec.Struct, frozen=True):
+    """status: "ready"; until then the answer is an error."""
+
+    status: str
+
+
+class Freed(msgspec.Struct, frozen=True):
+    """freed_tokens: how many slots of the KV pool were given back."""
+
+    freed_tokens: int
+
+
+class Aborted(msgspec.Struct, frozen=True):
+    request_id: str
+    aborted: bool
+
+
 class AbortBody(msgspec.Struct, forbid_unknown_fields=True):
     """request_id: as given with the request, or as the answer's id (header X-Request-Id) says."""
 
@@ -43,7 +61,7 @@ class EmptyBody(msgspec.Struct, forbid_unknown_fields=True):
 async def health(request: web.Request) -> web.Response:
     """GET /health: 200 once requests can be served; 503, saying why, before and after."""
     request.app[STATE].require_ready()
-    return json_response({"status": "ready"})
+    return json_response(Readiness("ready"))
 
 
 async def models(request: web.Request) -> web.Response:
@@ -69,7 +87,7 @@ async def flush_cache(request: web.Request) -> web.Response:
     """POST /flush_cache: forget every cached prefix that no running request uses."""
     front = request.app[STATE].require_ready()
     decode_body(await read_body(request) or b"{}", EmptyBody)
-    return json_response({"freed_tokens": await front.flush_cache()})
+    return json_response(Freed(await front.flush_cache()))
 
 
 async def abort(request: web.Request) -> web.Response:
@@ -80,7 +98,7 @@ async def abort(request: web.Request) -> web.Response:
     if not state.abort(body.request_id):
         message = f"No request with request_id {body.request_id!r} is open."
         return Answer(404, ErrorDetail(message, "invalid_request_error", "request_id", "request_not_found")).response()
-    return json_response({"request_id": body.request_id, "aborted": True})
+    return json_response(Aborted(body.request_id, True))
 
 
 def _model(state: ServerState) -> ServedModel:
@@ -95,3 +113,13 @@ async def _stats(state: ServerState) -> Stats | None:
         return await state.front.stats()
     except (SapwoodError, TimeoutError):
         return None
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/v1/models", models, "What is served", answer=ModelList),
+    Endpoint("GET", "/v1/models/{id:.+}", model, "One model", answer=ServedModel),
+    Endpoint("GET", "/health", health, "Whether requests can be served", answer=Readiness),
+    Endpoint("GET", "/metrics", metrics, "Counts and times, for Prometheus", media="text/plain"),
+    Endpoint("POST", "/flush_cache", flush_cache, "Forget every cached prefix that is not in use", EmptyBody, Freed),
+    Endpoint("POST", "/abort", abort, "End an open request", AbortBody, Aborted),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from typing import cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -13,9 +13,9 @@ from ...runtime.errors import SapwoodError
 from ..wire.logs import logger
 from . import admin
 from .connection import ServerRunner
-from .errors import UnknownPath, answer_for
-from .native import render as native_render
-from .native import routes as native
+from .endpoints import Endpoint, Handler
+from .errors import ErrorShape, UnknownPath, answer_for, openai_error
+from .native import render, routes
 from .openai import routes as openai_routes
 from .reading import MAX_BODY_BYTES
 from .server_state import STATE, ServerState
@@ -23,7 +23,14 @@ from .server_state import STATE, ServerState
 log = logger("server")
 
 LAST_ANSWERS_SECONDS = 0.5  # at shutdown, for handlers to send their last event once their streams have ended
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *openai_routes.ENDPOINTS,
+    *routes.ENDPOINTS,
+    *render.ENDPOINTS,
+    *admin.ENDPOINTS,
+)
+_ERRORS: web.AppKey[dict[str, ErrorShape]] = web.AppKey("errors", dict)
+"""The form of errors, by a resource's canonical path."""
 
 
 def make_runner(state: ServerState) -> web.AppRunner:
@@ -57,21 +64,8 @@ def _one_line(record: logging.LogRecord) -> bool:
 def _make_app(state: ServerState) -> web.Application:
     app = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
     app[STATE] = state
-    app.add_routes(
-        [
-            web.post("/v1/completions", openai_routes.completions),
-            web.post("/v1/chat/completions", openai_routes.chat_completions),
-            web.get("/v1/models", admin.models),
-            web.get("/v1/models/{id:.+}", admin.model),
-            web.post("/generate", native.generate),
-            web.post("/score", native.score),
-            web.post("/render", native_render.render),
-            web.get("/health", admin.health),
-            web.get("/metrics", admin.metrics),
-            web.post("/flush_cache", admin.flush_cache),
-            web.post("/abort", admin.abort),
-        ]
-    )
+    added = app.add_routes([web.route(each.method, each.path, each.handler) for each in ENDPOINTS])
+    app[_ERRORS] = {cast(web.AbstractResource, r.resource).canonical: e.error for r, e in zip(added, ENDPOINTS)}
     return app
 
 
@@ -80,6 +74,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     state = request.app[STATE]
     resource = request.match_info.route.resource
     endpoint = resource.canonical if resource is not None else "other"
+    shape = request.app[_ERRORS].get(endpoint, openai_error)
     status = "disconnected"
     try:
         _check_body(request)
@@ -89,11 +84,11 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         raise
     except web.HTTPNotFound:
         status = "404"
-        response = answer_for(_unknown_path(request.app)).response()
+        response = answer_for(_unknown_path(request.app)).response(shape)
     except Exception as error:
         if not isinstance(error, SapwoodError | web.HTTPException):
             log.exception("%s failed", endpoint)
-        response = answer_for(error, stopping=state.phase == "stopping").response()
+        response = answer_for(error, stopping=state.phase == "stopping").response(shape)
         status = str(response.status)
     finally:
         state.metrics.answers.labels(endpoint, status).inc()

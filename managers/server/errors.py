@@ -1,10 +1,11 @@
-"""How errors leave the server: always JSON in OpenAI's form, whatever went wrong and wherever.
+"""How errors leave the server: always JSON, in OpenAI's form or in that of the endpoint's own API, whatever went wrong.
 
 It must never show a traceback or anything about the machine to a client.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -32,24 +33,33 @@ class ErrorBody(msgspec.Struct, frozen=True):
     error: ErrorDetail
 
 
+ErrorShape = Callable[[int, ErrorDetail], msgspec.Struct]
+"""What the body of an error is in one API, by its status and detail."""
+
+
+def openai_error(_status: int, detail: ErrorDetail) -> ErrorBody:
+    """OpenAI's form, and that of everything without one of its own."""
+    return ErrorBody(detail)
+
+
 @dataclass(frozen=True)
 class Answer:
-    """An error as it will be sent: the status (used unless a stream has begun), the body and more headers."""
+    """An error as it will be sent: the status (used unless a stream has begun), the detail and more headers."""
 
     status: int
     detail: ErrorDetail
     headers: dict[str, str] = field(default_factory=dict)
 
-    def body(self) -> bytes:
+    def body(self, shape: ErrorShape = openai_error) -> bytes:
         """The JSON of the error."""
         message, param = _shortened(self.detail.message), self.detail.param
         detail = msgspec.structs.replace(self.detail, message=message, param=param and _shortened(param))
-        return msgspec.json.encode(ErrorBody(detail))
+        return msgspec.json.encode(shape(self.status, detail))
 
-    def response(self) -> web.Response:
+    def response(self, shape: ErrorShape = openai_error) -> web.Response:
         """The error as a whole response."""
         return web.Response(
-            status=self.status, body=self.body(), content_type="application/json", headers=self.headers or None
+            status=self.status, body=self.body(shape), content_type="application/json", headers=self.headers or None
         )
 
 

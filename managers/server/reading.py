@@ -7,14 +7,17 @@ import gc
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
 from aiohttp import web
 
+from ..front.requests.bodies import decode_body
 from ..front.side_thread import in_thread
 from .server_state import STATE
 
 MAX_BODY_BYTES = 16 * 2**20
 LARGE_BODY_BYTES = 256 * 1024  # decoding and checking more may take long; that is done in a thread, one at a time
 
+S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
 
@@ -36,13 +39,18 @@ async def read_body(request: web.Request) -> bytes:
     return b"".join(parts)
 
 
-async def understand(request: web.Request, function: Callable[[bytes], T]) -> T:
-    """What `function`, which needs no event loop, makes of the request's body. Raises what it raises."""
+async def understand(request: web.Request, struct: type[S], function: Callable[[S], T]) -> T:
+    """What `function`, which needs no event loop, makes of the request's body. Raises InvalidRequest for what is no
+    `struct`, and what `function` raises."""
     data = await read_body(request)
+
+    def understood(data: bytes) -> T:
+        return function(decode_body(data, struct))
+
     if len(data) <= LARGE_BODY_BYTES:
-        return function(data)
+        return understood(data)
     async with request.app[STATE].large_bodies:
-        return await in_thread(lambda: _without_collecting(function, data))
+        return await in_thread(lambda: _without_collecting(understood, data))
 
 
 def _without_collecting(function: Callable[[bytes], T], data: bytes) -> T:

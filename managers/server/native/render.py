@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from ...front.requests.bodies import decode_body
 from ...front.requests.render import Rendering, RenderRequest, render_to_chat
 from ...wire.requests import Chat
+from ..endpoints import Endpoint
 from ..reading import understand
 from ..responses import json_response
 from ..server_state import STATE
@@ -23,10 +23,14 @@ async def render(request: web.Request) -> web.Response:
     state = request.app[STATE]
     front = state.require_ready()
 
-    def understood(data: bytes) -> Chat:
-        body = decode_body(data, RenderBody)
+    def understood(body: RenderBody) -> Chat:
         state.check_model(body.model)
         return render_to_chat(body)
 
-    rendered = await front.render(await understand(request, understood))
+    rendered = await front.render(await understand(request, RenderBody, understood))
     return json_response(Rendering(rendered.prompt, rendered.text))
+
+
+ENDPOINTS = (
+    Endpoint("POST", "/render", render, "What the chat template makes of a conversation", RenderBody, Rendering),
+)

@@ -6,11 +6,11 @@ import msgspec
 from aiohttp import web
 
 from ...front.generation import Completion, Score, ToolCall
-from ...front.requests.bodies import decode_body
 from ...front.requests.params import score_to_submit, to_submit
 from ...front.requests.request_fields import GenerateRequest, ScoreRequest
 from ...wire.answers import Alternative, Finish, TextChunk, TokenLogprob, ToolCallPiece
 from ...wire.requests import Submit
+from ..endpoints import Endpoint
 from ..events import stream_events
 from ..extension import Relaxed, relaxed_of
 from ..reading import understand
@@ -111,12 +111,11 @@ async def generate(request: web.Request) -> web.StreamResponse:
     state = request.app[STATE]
     front = state.require_ready()
 
-    def understood(data: bytes) -> tuple[GenerateBody, Submit]:
-        body = decode_body(data, GenerateBody)
+    def understood(body: GenerateBody) -> tuple[GenerateBody, Submit]:
         state.check_model(body.model)
         return body, to_submit(body, vocab_size=front.info.model.vocab_size, id_prefix="gen-")
 
-    body, submit = await understand(request, understood)
+    body, submit = await understand(request, GenerateBody, understood)
     async with Work(state, submit.request_id, [submit], "generate") as work:
 
         def answer(choices: list[Choice]) -> GenerateAnswer:
@@ -135,12 +134,11 @@ async def score(request: web.Request) -> web.Response:
     state = request.app[STATE]
     front = state.require_ready()
 
-    def understood(data: bytes) -> Submit:
-        body = decode_body(data, ScoreBody)
+    def understood(body: ScoreBody) -> Submit:
         state.check_model(body.model)
         return score_to_submit(body, vocab_size=front.info.model.vocab_size, id_prefix="score-")
 
-    submit = await understand(request, understood)
+    submit = await understand(request, ScoreBody, understood)
     async with Work(state, submit.request_id, [submit], "score") as work:
         scores = [Score.of(each) for each in (await work.completions())[0]]
         shown = [ContinuationScore(each.index, each.logprob, _tokens(each.tokens) or []) for each in scores]
@@ -190,3 +188,17 @@ def _tokens(tokens: list[TokenLogprob] | None) -> list[Token] | None:
 
 def _top(top: list[Alternative]) -> list[TopToken]:
     return [TopToken(each.token_id, each.text, list(each.data), each.logprob) for each in top]
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/generate",
+        generate,
+        "Complete a prompt or a conversation",
+        GenerateBody,
+        GenerateAnswer,
+        GenerateAnswer,
+    ),
+    Endpoint("POST", "/score", score, "How likely each of several continuations is", ScoreBody, ScoreAnswer),
+)

@@ -7,17 +7,17 @@ import uuid
 import msgspec
 from aiohttp import web
 
-from ...front.requests.bodies import decode_body
 from ...front.requests.params import to_submit
 from ...wire.errors import InvalidRequest, Path
+from ..endpoints import Endpoint
 from ..events import stream_events
 from ..reading import understand
 from ..responses import json_response
 from ..server_state import STATE, ServerState
 from ..work import Work
 from .bodies import ChatBody, CompletionBody, SharedFields
-from .chat import ChatAnswers
-from .completions import TextAnswers
+from .chat import ChatAnswer, ChatAnswers, ChatChunk
+from .completions import TextAnswer, TextAnswers
 
 
 async def completions(request: web.Request) -> web.StreamResponse:
@@ -25,11 +25,10 @@ async def completions(request: web.Request) -> web.StreamResponse:
     state = request.app[STATE]
     state.require_ready()
 
-    def understood(data: bytes) -> tuple[CompletionBody, Work]:
-        body = decode_body(data, CompletionBody)
+    def understood(body: CompletionBody) -> tuple[CompletionBody, Work]:
         return body, _work(state, body, "completions", "cmpl")
 
-    body, work = await understand(request, understood)
+    body, work = await understand(request, CompletionBody, understood)
     return await _answer(request, body, work, TextAnswers(body, state.model_name, work.request_id))
 
 
@@ -38,11 +37,10 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     state = request.app[STATE]
     state.require_ready()
 
-    def understood(data: bytes) -> tuple[ChatBody, Work]:
-        body = decode_body(data, ChatBody)
+    def understood(body: ChatBody) -> tuple[ChatBody, Work]:
         return body, _work(state, body, "chat", "chatcmpl")
 
-    body, work = await understand(request, understood)
+    body, work = await understand(request, ChatBody, understood)
     return await _answer(request, body, work, ChatAnswers(body, state.model_name, work.request_id))
 
 
@@ -85,5 +83,13 @@ async def _answer(
     async with work:
         if not body.stream:
             return json_response(answers.whole(await work.completions(), work.usage()), work.request_id)
-        last = (lambda: answers.usage_event(work.usage())) if wants_usage else None
+        last = (lambda: [answers.usage_event(work.usage())]) if wants_usage else None
         return await stream_events(request, work, answers.events, last)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/v1/chat/completions", chat_completions, "Go on with a conversation", ChatBody, ChatAnswer, ChatChunk
+    ),
+    Endpoint("POST", "/v1/completions", completions, "Complete texts", CompletionBody, TextAnswer, TextAnswer),
+)

@@ -1,0 +1,37 @@
+"""What the server can be asked: each endpoint declared once. Routes, error forms, help and the OpenAPI document derive
+from the declarations, which stand beside the handlers and are gathered in `app`.
+
+It must know no handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+from aiohttp import web
+
+from .errors import ErrorShape, openai_error
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One method of one path, in aiohttp's notation (`/v1/models/{id:.+}`).
+
+    summary: what it is for, in a phrase. body: what it takes, None for nothing. answer: what a success has in its
+    body, None for no JSON (then `media` says what). event: of what its stream is made, None where it has none.
+    error: the form of its errors.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    body: type[msgspec.Struct] | None = None
+    answer: type[msgspec.Struct] | None = None
+    event: object = None
+    error: ErrorShape = openai_error
+    media: str = "application/json"
