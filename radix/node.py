@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .evicted_paths import digest_of, digest_of_root
+
 Rank = int | tuple[int, ...]
 
 
@@ -15,12 +17,14 @@ class Node:
     locks: leases that end at or below this node. stamp: when the node was last used (the tree's clock). rank: what the
     eviction policy makes of its uses. confirmed: a model's finite output was computed from all slots down to here, so
     these are finite too; a confirmed node's parent is confirmed.
-    children: by the first token of their edge. queued: whether the eviction queue has an entry for the node.
+    digest: the hash of all tokens from the root to the end (see `evicted_paths`). children: by the first token of their
+    edge. queued: whether the eviction queue has an entry for the node.
     """
 
     __slots__ = (
         "children",
         "confirmed",
+        "digest",
         "end",
         "locks",
         "parent",
@@ -33,6 +37,7 @@ class Node:
 
     def __init__(self, parent: Node | None, tokens: np.ndarray, slots: np.ndarray, end: int, stamp: int) -> None:
         self.parent = parent
+        self.digest = digest_of(parent.digest, tokens) if parent is not None else 0
         self.tokens = tokens
         self.slots = slots
         self.end = end
@@ -58,4 +63,5 @@ class Root(Node):
         empty = np.empty(0, dtype=np.int32)
         super().__init__(None, empty, empty, 0, 0)
         self.namespace = namespace
+        self.digest = digest_of_root(namespace)
         self.confirmed = True

@@ -14,6 +14,7 @@ from .audit import audit_books
 from .errors import BooksError
 from .eviction import EvictionPolicy
 from .lease import Lease
+from .miss import Miss, miss_at_end
 from .node import Node
 from .slots import SlotPool
 from .tier import SlotCopy, Tier
@@ -94,6 +95,10 @@ class PrefixCache:
         """As `peek`, and how many of those tokens are evictable until a lease on them is opened. No side effects."""
         _check_prompt(tokens, limit)
         return self.tree.survey(namespace, tokens, limit)
+
+    def miss(self, lease: Lease, tokens: np.ndarray) -> Miss:
+        """What is known of the place where a sequence leaves the tree: the end of a lease without private slots."""
+        return miss_at_end(self.tree, lease, tokens)
 
     def releasable(self, leases: Sequence[Lease]) -> int:
         """How many more slots would be available if these leases were closed. No side effects."""

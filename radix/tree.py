@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from .errors import BooksError
+from .evicted_paths import EvictedPaths
 from .eviction import EvictionPolicy, EvictionQueue, LeastRecentlyUsed
 from .node import Node, Root
 
@@ -22,12 +23,13 @@ class RadixTree:
     older than a descendant.
     """
 
-    __slots__ = ("_clock", "_policy", "evictable", "pinned", "queue", "roots", "version")
+    __slots__ = ("_clock", "_policy", "evictable", "evicted_paths", "pinned", "queue", "roots", "version")
 
     def __init__(self, policy: EvictionPolicy | None = None) -> None:
         self._policy = policy or LeastRecentlyUsed()
         self.roots: dict[str, Root] = {}
         self.queue = EvictionQueue()
+        self.evicted_paths = EvictedPaths()
         self.pinned = 0
         self.evictable = 0
         self.version = 0
@@ -131,6 +133,7 @@ class RadixTree:
         node = self.match(start, tokens, len(tokens))
         held = node.end
         if held < len(tokens):
+            self.evicted_paths.grown_over(held, node.digest, tokens[held:])
             # Copies: the tree must neither alias its callers' buffers nor keep them alive.
             leaf = Node(node, tokens[held:].copy(), slots[held : len(tokens)].copy(), len(tokens), self._clock)
             node.children[tokens.item(held)] = leaf
@@ -195,6 +198,7 @@ class RadixTree:
             count -= len(leaf.slots)
             self.evictable -= len(leaf.slots)
             parent = _parent(leaf)
+            self.evicted_paths.note(parent.end, parent.digest, leaf.tokens)
             del parent.children[leaf.tokens.item(0)]
             leaf.parent = None
             self._retire(parent)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ...radix.prefix_cache import PrefixCache
 from ..wire.prefixes import LoadPrefix
+from .cache_miss import cache_miss
 from .counters import Counters
 from .loads import Loads
 from .plan import PlanBuilder
@@ -184,6 +185,8 @@ class StepPlanner:
         count = min(request.to_prefill, budget, self._cache.available)
         if count <= 0:
             return 0
+        if request.miss is None and request.index == 0:
+            request.miss = cache_miss(self._cache, self._running, request)
         slots = self._cache.grow(lease, count)
         assert slots is not None
         builder.compute(request, slots)

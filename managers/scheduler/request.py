@@ -9,7 +9,7 @@ from ...radix.lease import Lease
 from ...runtime.records import unpack_ids
 from ...runtime.step import SampledLogprob
 from ...runtime.wanted import PromptAnswer, Wanted, joined
-from ..wire.answers import Effort, Finish, TokenChunk
+from ..wire.answers import CacheMiss, Effort, Finish, TokenChunk
 from ..wire.requests import TokenizedRequest
 from .speculation_state import SpeculationState
 
@@ -66,6 +66,8 @@ class Request:
         self.retried = False
         self.bypassed = 0
         self.cached_tokens = 0
+        self.miss: CacheMiss | None = None  # where the prompt left the cached path
+        self._miss_sent = self.index > 0
         self.wanted = message.wanted  # until it was sent
         self.answers: list[PromptAnswer] = []  # parts of it
 
@@ -199,6 +201,7 @@ class Request:
         if self.answers and self.still_wanted is None:
             prompt = joined(self.answers)
             self.wanted, self.answers = None, []
+        miss, self._miss_sent = (None if self._miss_sent else self.miss), True
         return TokenChunk(
             request_id=self.request_id,
             index=self.index,
@@ -209,4 +212,5 @@ class Request:
             prompt=prompt,
             finish=finish,
             effort=Effort(self._passes, self._speculated, self._accepted, self._forced),
+            miss=miss,
         )

@@ -39,11 +39,35 @@ class Effort(Part, frozen=True):
         return self.speculated
 
 
+MissReason = Literal[
+    "last_token",
+    "wanted_positions",
+    "cache_off",
+    "being_computed",
+    "evicted",
+    "never_seen",
+    "template_changed_earlier_text",
+    "tools_changed",
+    "answer_changed",
+]
+
+
+class CacheMiss(Part, frozen=True):
+    """Where a prompt left the cached path: `position` is the first that had to be computed. cached_ids: how the tree of
+    its own namespace goes on there instead, a few tokens. elsewhere: how many of its tokens another namespace holds,
+    where the own one holds none: for the server's log alone, no client may learn it."""
+
+    position: int
+    reason: MissReason
+    cached_ids: list[int]
+    elsewhere: int = 0
+
+
 class TokenChunk(Part, frozen=True):
     """New tokens of one sample. `logprobs`, where wanted, is as long as `token_ids`.
 
     prompt: what is wanted of the prompt's positions, sent once, with the first chunk that has it all.
-    effort: of the sample so far.
+    effort: of the sample so far. miss: with the first chunk of index 0.
     """
 
     request_id: str
@@ -55,6 +79,7 @@ class TokenChunk(Part, frozen=True):
     prompt: PromptAnswer | None = None
     finish: Finish | None = None
     effort: Effort = Effort()
+    miss: CacheMiss | None = None
 
 
 class TokenBatch(Message, frozen=True):

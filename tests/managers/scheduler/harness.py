@@ -10,7 +10,7 @@ from fake_worker import FakeWorker
 
 from sapwood.constrained.spec import Compiled
 from sapwood.managers.scheduler.scheduler import Scheduler
-from sapwood.managers.wire.answers import Effort, Finish, TokenChunk
+from sapwood.managers.wire.answers import CacheMiss, Effort, Finish, TokenChunk
 from sapwood.managers.wire.grammars import ForgetGrammar, GrammarReady
 from sapwood.managers.wire.requests import TokenizedRequest
 from sapwood.radix.prefix_cache import PrefixCache
@@ -29,6 +29,7 @@ class Answer:
     cached_tokens: int = 0
     finish: Finish | None = None
     effort: Effort | None = None
+    miss: CacheMiss | None = None
     steps: list[int] = field(default_factory=list)  # when each token came
 
 
@@ -135,6 +136,9 @@ class Harness:
             answer.steps += [self.steps] * len(chunk.token_ids)
             answer.cached_tokens = chunk.cached_tokens
             answer.finish, answer.effort = chunk.finish, chunk.effort
+            if chunk.miss is not None:
+                assert answer.miss is None, "it was said twice where the prompt left the cached path"
+                answer.miss = chunk.miss
             if isinstance(chunk.prompt, PromptLogprobs):
                 assert answer.scored is None, "the scores came twice"
                 answer.scored = chunk.prompt.logprobs
