@@ -36,7 +36,7 @@ def digest_of(above: int, tokens: np.ndarray) -> int:
 
 
 def digest_of_root(namespace: str) -> int:
-    """The hash of an empty path. Python draws how it hashes text for each process: nobody can aim at another's paths."""
+    """The hash of an empty path. Python hashes text differently in each process: nobody can aim at another's."""
     return hash(namespace) & _MASK
 
 

@@ -1,4 +1,4 @@
-"""Why a prompt has to be computed from some position on. It decides nothing, and must stay cheap: every request asks."""
+"""Why a prompt has to be computed from some position on. It decides nothing, and must stay cheap: all requests ask."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ def cache_miss(cache: PrefixCache, running: Iterable[Request], request: Request)
     miss = cache.miss(lease, request.tokens)
     if any(_computes(other, request, position) for other in islice(running, _ASKED)):
         return CacheMiss(position, "being_computed", [])
-    return CacheMiss(
-        position, "evicted" if miss.evicted else "never_seen", miss.continuation.tolist(), miss.elsewhere
-    )
+    return CacheMiss(position, "evicted" if miss.evicted else "never_seen", miss.continuation.tolist(), miss.elsewhere)
 
 
 def _computes(other: Request, request: Request, position: int) -> bool:

@@ -129,8 +129,9 @@ def test_what_another_request_is_generating_is_in_flight_too() -> None:
 def test_of_several_samples_the_first_one_says_it_and_a_retraction_changes_nothing() -> None:
     harness = Harness(slots=120, max_running=4)
     for index in range(3):
-        harness.submit("many", numbers(1, 40), max_tokens=40, index=index, seed=index)
-    harness.submit("other", numbers(2, 40), max_tokens=40)
+        harness.submit("many", numbers(1, 40), max_tokens=25, index=index, seed=index)
+    harness.step()
+    harness.submit("other", numbers(2, 40), max_tokens=40, priority=1)
     harness.run()
     assert harness.scheduler.counters.retracted, "the test's point"
     assert miss(harness, "many") == CacheMiss(0, "never_seen", [])
