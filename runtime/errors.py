@@ -14,7 +14,14 @@ class UnsupportedModel(ModelError):
 
 
 class TemplateError(SapwoodError):
-    """A chat template refused the conversation, or broke out of its sandbox."""
+    """A chat template refused the conversation, or broke out of its sandbox.
+
+    place: the path of the part of the conversation that is to blame, such as ("messages", 2); () for all of it.
+    """
+
+    def __init__(self, sentence: str, place: tuple[str | int, ...] = ()) -> None:
+        super().__init__(sentence)
+        self.place = place
 
 
 class RankLost(SapwoodError):

@@ -10,18 +10,21 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from ...constrained.spec import Compiled
-from ...runtime.text.chat.template import ChatTemplate
-from ...runtime.text.chat.tool_formats import ToolFormat, tool_format
+from ...runtime.errors import TemplateError
+from ...runtime.text.chat.prompts import DEFAULT, TOOL_USE, ChatPrompts
+from ...runtime.text.chat.sandbox import TemplateProgram
+from ...runtime.text.chat.tool_formats import tool_format
 from ...runtime.text.tokenizers.base import Tokenizer
 from ...runtime.text.tokenizers.loading import load_tokenizer
 from ..wire.answers import Rejected, TokenBatch, TokenChunk
 from ..wire.child import Child
-from ..wire.errors import InvalidRequest
+from ..wire.errors import ConfigError, InvalidRequest
 from ..wire.inboxes import ToTokenizer
 from ..wire.lifecycle import ConfigureTokenizer, Limits, Shutdown
 from ..wire.logs import start_logging
@@ -46,9 +49,11 @@ class _Lane:
     where text must not become control tokens. (Looking up a token's bytes is.)
     """
 
-    def __init__(self, name: str, tokenizer: Callable[[], Tokenizer], style: ToolFormat | None) -> None:
-        """tokenizer: called in the thread, when the first request comes. style: of tools and their calls."""
-        self._style = style
+    def __init__(
+        self, name: str, tokenizer: Callable[[], Tokenizer], prompts: Callable[[Tokenizer], ChatPrompts | None]
+    ) -> None:
+        """tokenizer, prompts: called in the thread, when the first request comes."""
+        self._make_prompts = prompts
         self._thread = ThreadPoolExecutor(1, name)
         self._make_tokenizer = tokenizer
         self._encoder: PromptEncoder | None = None
@@ -69,8 +74,7 @@ class _Lane:
     def _ready_encoder(self) -> PromptEncoder:
         if self._encoder is None:
             tokenizer = self._make_tokenizer()
-            source = tokenizer.chat_template
-            self._encoder = PromptEncoder(tokenizer, ChatTemplate(source, tokenizer) if source else None, self._style)
+            self._encoder = PromptEncoder(tokenizer, self._make_prompts(tokenizer))
         return self._encoder
 
 
@@ -82,9 +86,15 @@ class TokenizerProcess:
         self._tokenizer = load_tokenizer(model_path)
         self.vocab_size = self._tokenizer.vocab_size
         self._scheduler = Outbox(child.link, "scheduler")
-        self._style = tool_format(options.tool_format, self._tokenizer.chat_template)
-        self._short = _Lane("short", lambda: self._tokenizer, self._style)
-        self._long = _Lane("long", lambda: load_tokenizer(model_path), self._style)
+        templates = _templates(options, self._tokenizer)
+        self._style = tool_format(options.tool_format, templates.get(TOOL_USE, templates.get(DEFAULT)))
+
+        def prompts(tokenizer: Tokenizer) -> ChatPrompts | None:
+            style = partial(tool_format, options.tool_format)
+            return ChatPrompts(templates, tokenizer, style) if templates else None
+
+        self._short = _Lane("short", lambda: self._tokenizer, prompts)
+        self._long = _Lane("long", lambda: load_tokenizer(model_path), prompts)
         self._grammars = GrammarService(model_path)
         self._warming: asyncio.Task[None] | None = None
         self._max_context = 0
@@ -237,3 +247,19 @@ async def _serve(child: Child) -> None:
 def serve(child: Child) -> None:
     """Load the model's tokenizer as configured, then run until Shutdown."""
     asyncio.run(_serve(child))
+
+
+def _templates(options: EngineConfig, tokenizer: Tokenizer) -> dict[str, str]:
+    """The chat templates by name: the model's own, or the one in the file that is given. Raises ConfigError."""
+    if not options.chat_template:
+        return tokenizer.chat_templates
+    path = Path(options.chat_template).expanduser()
+    try:
+        source = path.read_text(encoding="utf-8")
+        TemplateProgram(source)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise ConfigError.about(("chat_template",), f"cannot be read from {path}: {reason}.") from None
+    except TemplateError as error:
+        raise ConfigError.about(("chat_template",), f"in {path}: {error}.") from None
+    return {DEFAULT: source}

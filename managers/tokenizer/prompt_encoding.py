@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from ...runtime.errors import TemplateError
 from ...runtime.records import pack_ids
-from ...runtime.text.chat.template import ChatTemplate
-from ...runtime.text.chat.tool_formats import ToolFormat, with_tools_shown
+from ...runtime.text.chat.prompts import ChatPrompts
 from ...runtime.text.tokenizers.base import Fragment, Tokenizer
 from ...runtime.wanted import Wanted
 from ..wire.errors import InvalidRequest, Path
@@ -47,13 +46,10 @@ class Encoded:
 class PromptEncoder:
     """Encodes requests for one model. For one thread: tokenizers are not safe to share."""
 
-    def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate | None, tool_format: ToolFormat | None = None
-    ) -> None:
-        """tool_format: how tools are shown where the template cannot."""
+    def __init__(self, tokenizer: Tokenizer, prompts: ChatPrompts | None) -> None:
+        """prompts: made with the model's chat templates; None where it has none."""
         self._tokenizer = tokenizer
-        self._template = template
-        self._tool_format = tool_format
+        self._prompts = prompts
         self._longest_token = max(1, *(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)))
 
     def encode(self, submit: Submit, max_context: int) -> Encoded:
@@ -100,15 +96,11 @@ class PromptEncoder:
         return self._tokenizer.encode_fragments(fragments)
 
     def _render_chat(self, chat: Chat) -> list[Fragment]:
-        if self._template is None:
+        if self._prompts is None:
             raise InvalidRequest("This model has no chat template; send a prompt instead of messages.", "messages")
-        messages = chat.messages
-        if self._tool_format is not None:
-            source = self._tokenizer.chat_template or ""
-            messages = with_tools_shown(self._tool_format, messages, chat.tools, source)
         try:
-            return self._template.render(
-                messages,
+            return self._prompts.render(
+                chat.messages,
                 tools=chat.tools,
                 add_generation_prompt=chat.add_generation_prompt,
                 continue_final_message=chat.continue_final_message,
@@ -116,7 +108,7 @@ class PromptEncoder:
                 allow_control=chat.allow_control_tokens,
             )
         except TemplateError as error:
-            raise InvalidRequest(str(error), "messages") from None
+            raise InvalidRequest(str(error), error.place or "messages") from None
 
     def _encode_runs(self, submit: Submit, runs: list[str | list[int]]) -> list[int]:
         """The runs as one sequence. BOS comes only before leading text."""
@@ -245,7 +237,7 @@ def _characters(submit: Submit) -> int:
     if submit.chat is not None:
         contents = [message.get("content") for message in submit.chat.messages]
         parts = [each if isinstance(each, list) else [{"text": each or ""}] for each in contents]
-        return sum(len(part["text"]) for each in parts for part in each)
+        return sum(len(part.get("text", "")) for each in parts for part in each)
     texts = [run for run in submit.prompt or [] if isinstance(run, str)]
     return sum(map(len, texts)) + max((len(each) for each in submit.score or [] if isinstance(each, str)), default=0)
 

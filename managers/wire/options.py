@@ -39,6 +39,10 @@ class EngineConfig(ExecutorOptions, frozen=True, kw_only=True, forbid_unknown_fi
         str,
         Option("how the model writes tool calls; auto: as its template shows", MODEL, choices=TOOL_STYLES),
     ] = "auto"
+    chat_template: Annotated[
+        str,
+        Option("a Jinja chat template in place of the model's own", MODEL, metavar="FILE"),
+    ] = ""
     log_level: Annotated[
         str,
         Option("least important event to log", MODEL, choices=LOG_LEVELS),

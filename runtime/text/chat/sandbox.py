@@ -50,12 +50,14 @@ class TemplateProgram:
             raise TemplateError(f"the chat template does not compile: {error}") from error
         self.words = frozenset(_Constants.of(self._environment).texts)
 
-    def render(self, variables: Mapping[str, Any]) -> OwnText:
+    def render(self, variables: Mapping[str, Any], deadline: float | None = None) -> OwnText:
         """The template's text for these variables, which are plain JSON-like data; it knows what is the template's own.
 
+        deadline: on time.monotonic's clock, where it comes before MAX_SECONDS are over.
         Raises TemplateError for whatever goes wrong, and for a template that passes MAX_SECONDS or MAX_CHARS.
         """
-        self._environment.deadline = time.monotonic() + MAX_SECONDS
+        latest = time.monotonic() + MAX_SECONDS
+        self._environment.deadline = latest if deadline is None else min(latest, deadline)
         chunks = []
         length = 0
         try:

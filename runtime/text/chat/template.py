@@ -9,16 +9,20 @@ from typing import Any
 from ...errors import TemplateError
 from ..tokenizers.base import Fragment, Tokenizer
 from .control_text import ControlText
-from .messages import has_text_arguments, normalize
+from .messages import Message, Tools, has_tool_calls, normalize, with_arguments
 from .own_text import OwnText, plain, tracked, written
 from .sandbox import TemplateProgram
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-_OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt"})
+# The parameters of transformers' apply_chat_template: what a template's own variables cannot be called.
+RESERVED = frozenset({
+    "add_generation_prompt", "chat_template", "continue_final_message", "conversation", "max_length", "messages",
+    "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors", "sanitize_control_tokens", "tokenize",
+    "tokenizer_kwargs", "tools", "truncation",
+})  # fmt: skip
 _MARK = "\U0010fffe"  # a character without a meaning
 
 Messages = Sequence[Mapping[str, Any]]
-Tools = Sequence[Mapping[str, Any]]
 
 
 class ChatTemplate:
@@ -56,34 +60,62 @@ class ChatTemplate:
         cannot be combined with `add_generation_prompt`.
         Raises TemplateError for a conversation that the template, or `normalize`, refuses, and for all that goes wrong.
         """
+        text = self.text(
+            normalize(messages), tools or None, add_generation_prompt, continue_final_message, template_kwargs
+        )
+        return self.fragments(text, allow_control=allow_control)
+
+    def text(
+        self,
+        messages: Sequence[Message],
+        tools: Tools | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] = {},
+        *,
+        deadline: float | None = None,
+    ) -> OwnText:
+        """The prompt as one text, which knows what in it is the template's own.
+
+        messages: as `normalize` leaves them, and otherwise as they are. deadline: as in `TemplateProgram`.
+        """
         if continue_final_message and add_generation_prompt:
             raise TemplateError("continue_final_message and add_generation_prompt exclude each other; set one to false")
-        reserved = sorted(_OWN_VARIABLES.intersection(template_kwargs))
+        reserved = sorted(RESERVED.intersection(template_kwargs))
         if reserved:
-            raise TemplateError(f"template_kwargs may not set {', '.join(reserved)}: it has a field of its own")
+            raise TemplateError(f"template_kwargs may not set {', '.join(reserved)}: it is no variable of templates")
 
-        def attempt(parse_arguments: bool) -> OwnText:
-            normal = [self._with_own_role(each) for each in normalize(messages, parse_arguments=parse_arguments)]
+        def attempt(*, as_objects: bool) -> OwnText:
+            shown = [self._with_own_role(each) for each in with_arguments(messages, as_objects=as_objects)]
             variables = {
                 "documents": None,
                 **self._named_tokens,
                 **template_kwargs,
-                "messages": normal,
-                "tools": list(tools) if tools else None,
+                "messages": shown,
+                "tools": None if tools is None else list(tools),
                 "add_generation_prompt": add_generation_prompt,
             }
-            return self._up_to_final_text(variables) if continue_final_message else self._program.render(variables)
+            if continue_final_message:
+                return self._up_to_final_text(variables)
+            return self._program.render(variables, deadline)
 
         try:
-            text = attempt(parse_arguments=True)
+            return attempt(as_objects=True)
         except TemplateError:
             # Most templates expect arguments as an object, some can only join text to text.
-            if not has_text_arguments(messages):
+            if not has_tool_calls(messages):
                 raise
-            text = attempt(parse_arguments=False)
+            return attempt(as_objects=False)
+
+    def fragments(self, text: OwnText, *, allow_control: bool = False) -> list[Fragment]:
+        """Such a text, or a piece of one, as plain text and the ids of control tokens."""
         return self._tokenizer.split_control(plain(text)) if allow_control else self._control.split(text)
 
-    def _with_own_role(self, message: dict[str, Any]) -> dict[str, Any]:
+    def names_role(self, role: str) -> bool:
+        """Whether the template itself speaks of this role."""
+        return role in self._program.words
+
+    def _with_own_role(self, message: Message) -> Message:
         role = message["role"]
         return {**message, "role": written(role)} if role in self._roles else message
 

@@ -20,7 +20,7 @@ class Tokenizer(ABC):
     adds_bos: the reference puts BOS before a text by itself.
     control_ids: ids of control tokens; text yields them only where `allow_control` says so.
     named_tokens: the special tokens that templates know by name, such as "bos_token" and "eos_token", as text.
-    chat_template: the Jinja source that came with the model.
+    chat_templates: the Jinja sources that came with the model, by name; "default" is the usual one.
     """
 
     vocab_size: int
@@ -29,7 +29,12 @@ class Tokenizer(ABC):
     adds_bos: bool
     control_ids: frozenset[int]
     named_tokens: dict[str, str]
-    chat_template: str | None
+    chat_templates: dict[str, str]
+
+    @property
+    def chat_template(self) -> str | None:
+        """The usual chat template, if there is one."""
+        return self.chat_templates.get("default")
 
     def encode(self, text: str, *, add_bos: bool = False, allow_control: bool = False) -> list[int]:
         """Token ids of `text`. Without `allow_control`, what looks like a control token is plain text.

@@ -39,7 +39,7 @@ class _GGUFTokenizer(Tokenizer):
         self.adds_bos = vocab.bos_id is not None and (adds_bos if vocab.adds_bos is None else vocab.adds_bos)
         self.control_ids = vocab.control
         self.named_tokens = vocab.named_tokens
-        self.chat_template = vocab.chat_template
+        self.chat_templates = vocab.chat_templates
         self._vocab = vocab
 
     def split_control(self, text: str) -> list[Fragment]:

@@ -44,7 +44,7 @@ class GGUFVocab:
     unknown_id: int | None
     adds_bos: bool | None
     named_tokens: dict[str, str]
-    chat_template: str | None
+    chat_templates: dict[str, str]
 
     def split(self, text: str, allow_control: bool) -> list[Fragment]:
         """`text` cut at special tokens: each token in turn, longest first, in what the ones before it left."""
@@ -100,8 +100,16 @@ def read_vocab(metadata: dict[str, Any]) -> GGUFVocab:
         named_tokens={
             f"{_NAMED[name]}_token": spellings[i] for name, i in named.items() if name in _NAMED and i is not None
         },
-        chat_template=metadata.get("tokenizer.chat_template"),
+        chat_templates=_chat_templates(metadata),
     )
+
+
+def _chat_templates(metadata: dict[str, Any]) -> dict[str, str]:
+    """By name: "tokenizer.chat_template" is the default, "tokenizer.chat_template.NAME" another."""
+    key = "tokenizer.chat_template"
+    named = {name.removeprefix(f"{key}."): text for name, text in metadata.items() if name.startswith(f"{key}.")}
+    default = {"default": metadata[key]} if key in metadata else {}
+    return {name: text for name, text in {**named, **default}.items() if isinstance(text, str)}
 
 
 def _column(metadata: dict[str, Any], name: str, size: int, default: float) -> Sequence[float]:

@@ -1,4 +1,4 @@
-"""What the JSON files beside a Hugging Face tokenizer say: special tokens, end-of-turn ids, the chat template."""
+"""What the JSON files beside a Hugging Face tokenizer say: special tokens, end-of-turn ids, chat templates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TokenizerConfig:
     named_tokens: dict[str, str]
     added: list[AddedSpec]
     generation_eos: frozenset[int]
-    chat_template: str | None
+    chat_templates: dict[str, str]
     tokenizer_class: str | None
     adds_bos: bool
     legacy: bool
@@ -56,7 +56,7 @@ def read_config(directory: Path) -> TokenizerConfig:
         named_tokens=named,
         added=[*added.values(), *(spec for spec in specials if spec.content not in known)],
         generation_eos=_eos_ids(directory),
-        chat_template=_chat_template(directory, config),
+        chat_templates=_chat_templates(directory, config),
         tokenizer_class=config.get("tokenizer_class"),
         adds_bos=bool(config.get("add_bos_token")),
         legacy=bool(config.get("legacy")),
@@ -99,12 +99,22 @@ def _eos_ids(directory: Path) -> frozenset[int]:
     return frozenset()
 
 
-def _chat_template(directory: Path, config: dict[str, Any]) -> str | None:
-    """chat_template.jinja, or the template (of several, the one called "default") in tokenizer_config.json."""
-    file = directory / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
-    template = config.get("chat_template")
-    if isinstance(template, list):
-        return next((entry["template"] for entry in template if entry.get("name") == "default"), None)
-    return template
+def _chat_templates(directory: Path, config: dict[str, Any]) -> dict[str, str]:
+    """By name: chat_template.jinja and additional_chat_templates/*.jinja, or else what tokenizer_config.json has.
+
+    As with transformers, files make those in tokenizer_config.json void; but where no file has the default, its own is.
+    """
+    said = config.get("chat_template")
+    if isinstance(said, list):
+        entries = [each for each in said if isinstance(each, dict)]
+        listed = {str(each.get("name")): each.get("template") for each in entries}
+    else:
+        listed = {"default": said}
+    listed = {name: text for name, text in listed.items() if isinstance(text, str)}
+    files = {file.stem: file for file in sorted((directory / "additional_chat_templates").glob("*.jinja"))}
+    if (directory / "chat_template.jinja").is_file():
+        files["default"] = directory / "chat_template.jinja"
+    if not files:
+        return listed
+    default = {name: text for name, text in listed.items() if name == "default"}
+    return {**default, **{name: file.read_text(encoding="utf-8") for name, file in files.items()}}

@@ -57,7 +57,7 @@ class SentencePieceModel(Tokenizer):
         self._space_at_start = config.add_prefix_space
         self._space_after_control = config.add_prefix_space and config.legacy
         self.named_tokens = self._own_named_tokens() | config.named_tokens
-        self.chat_template = config.chat_template
+        self.chat_templates = config.chat_templates
         self.bos_id = self._ids.get(self.named_tokens.get("bos_token", ""))
         eos_id = self._ids.get(self.named_tokens.get("eos_token", ""))
         ends = config.generation_eos | ({eos_id} if eos_id is not None else set())

@@ -38,7 +38,7 @@ class TokenizerJson(Tokenizer):
         self.vocab_size = max(self._spellings, default=-1) + 1
         self.control_ids = frozenset(token_id for token_id, token in self._added.items() if token.special)
         self.named_tokens = config.named_tokens
-        self.chat_template = config.chat_template
+        self.chat_templates = config.chat_templates
         eos_id = self._named_id("eos_token")
         ends = config.generation_eos | ({eos_id} if eos_id is not None else set())
         self.eos_ids = frozenset(token_id for token_id in ends if token_id < self.vocab_size)
