@@ -8,10 +8,11 @@ import msgspec
 
 from ...constrained.spec import Unenforced
 from ...runtime.wanted import HiddenStates
-from ..wire.answers import Alternative, Effort, Finish, TextChunk, TokenLogprob, ToolCallPiece
+from ..wire.answers import Alternative, CacheReport, Effort, Finish, TextChunk, TokenLogprob, ToolCallPiece
 
 __all__ = [
     "Alternative",
+    "CacheReport",
     "Completion",
     "Effort",
     "Finish",
@@ -53,7 +54,8 @@ class Completion(msgspec.Struct, kw_only=True):
     have the calls' tokens too. effort: what it took. relaxed: what the request's
     constraint names but does not enforce, as `strict=False` allowed (with the first sample). hidden: the hidden states
     of prompt positions, where wanted. reasoning: what the model thought before its answer, where it marks that; it is
-    no part of `text`.
+    no part of `text`. cache: where the prompt left the cached path and why (with the first sample); with
+    `explain_cache` it quotes both.
     """
 
     index: int
@@ -70,6 +72,7 @@ class Completion(msgspec.Struct, kw_only=True):
     relaxed: list[Unenforced] = []
     hidden: HiddenStates | None = None
     reasoning: str = ""
+    cache: CacheReport | None = None
 
     @property
     def finish_reason(self) -> str:
@@ -127,6 +130,10 @@ class Generation(msgspec.Struct, kw_only=True):
     @property
     def reasoning(self) -> str:
         return self.completions[0].reasoning
+
+    @property
+    def cache(self) -> CacheReport | None:
+        return self.completions[0].cache
 
     @property
     def prompt_tokens(self) -> int:
@@ -188,6 +195,7 @@ def _joined(chunks: list[TextChunk]) -> Completion:
         relaxed=[each for chunk in chunks for each in chunk.relaxed],
         hidden=next((chunk.hidden for chunk in chunks if chunk.hidden is not None), None),
         reasoning="".join(chunk.reasoning for chunk in chunks),
+        cache=next((chunk.cache for chunk in chunks if chunk.cache is not None), None),
     )
 
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from ...runtime.errors import SapwoodError
 from ..front.generation import Completion, collect
 from ..front.streams import RequestStream
-from ..wire.answers import Effort, TextChunk
+from ..wire.answers import CacheReport, Effort, TextChunk
 from ..wire.errors import InvalidRequest
 from ..wire.logs import logger
 from ..wire.requests import Submit
@@ -24,6 +24,7 @@ from .usage import PromptDetails, Usage, completion_details
 
 log = logger("server")
 
+_TOLD = 4  # prompts of one request of which the log says why they were not cached
 _MERGE_AHEAD = 64  # chunks that wait between the streams of a batch and a client that reads slowly
 
 
@@ -53,6 +54,7 @@ class Work:
         self._prompts: dict[tuple[int, int], tuple[int, int]] = {}  # tokens, and how many of them were cached
         self._generated: dict[tuple[int, int], int] = {}  # all by (number of the submit, index of the sample)
         self._efforts: dict[tuple[int, int], Effort] = {}
+        self._caches: dict[int, CacheReport] = {}  # by number of the submit
 
     async def __aenter__(self) -> Work:
         """Submit everything. Raises InvalidRequest, Overloaded or EngineDead, and then leaves nothing running."""
@@ -143,6 +145,8 @@ class Work:
         self._generated[sample] = chunk.completion_tokens
         if chunk.effort is not None:
             self._efforts[sample] = chunk.effort
+        if chunk.cache is not None:
+            self._caches[number] = chunk.cache
         if not chunk.token_ids:
             return
         now = time.perf_counter()
@@ -166,13 +170,21 @@ class Work:
         else:
             outcome = f"{answer_for(error).detail.code} ({error})"
         log.info(
-            "%s %s %s: %d prompt tokens (%d cached), %d generated, %stotal %.3f s",
+            "%s %s %s: %d prompt tokens (%d cached%s), %d generated, %stotal %.3f s",
             self._label,
             self.request_id,
             outcome,
             usage.prompt_tokens,
             usage.prompt_tokens_details.cached_tokens,
+            "".join(f"; {_told(each)}" for _, each in sorted(self._caches.items())[:_TOLD]),
             usage.completion_tokens,
             "" if self._first is None else f"first token {self._first:.3f} s, ",
             seconds,
         )
+
+
+def _told(report: CacheReport) -> str:
+    """Where a prompt left the cached path, and why, without a word of what anybody sent."""
+    place = "" if report.message is None else f" in message {report.message} ({report.role})"
+    other = f", {report.elsewhere} tokens are cached under another salt" if report.elsewhere else ""
+    return f"left the cached path at {report.position}{place}: {report.reason}{other}"

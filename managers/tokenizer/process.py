@@ -32,6 +32,7 @@ from ..wire.options import EngineConfig
 from ..wire.questions import RenderCall, Rendered
 from ..wire.requests import Abort, StopMatched, Submit
 from ..wire.sockets import AsyncInbox, Outbox
+from .cache_report import CacheReports
 from .grammars.pool import CompilerFailed
 from .grammars.service import GrammarService, Refused
 from .prompt_encoding import Encoded, PromptEncoder, encoding_work, rendering_work
@@ -101,6 +102,8 @@ class TokenizerProcess:
         self._encoding: dict[str, asyncio.Task[None]] = {}
         self._rendering: set[asyncio.Task[None]] = set()
         self._open: dict[str, dict[int, SampleOutput]] = {}
+        self._prompts: dict[str, Encoded] = {}  # of those whose first token is still to come
+        self._reports = CacheReports(quotes=options.quote_cached)
 
     async def run(self, inbox: AsyncInbox[ToTokenizer]) -> None:
         """Serve until Shutdown."""
@@ -181,6 +184,7 @@ class TokenizerProcess:
             )
             for i, sequence in enumerate(encoded.sequences)
         }
+        self._prompts[submit.request_id] = encoded
         for request in encoded.requests:
             self._scheduler.send(msgspec.structs.replace(request, grammar=grammar))
 
@@ -200,6 +204,7 @@ class TokenizerProcess:
         encoding = self._encoding.pop(message.request_id, None)
         if encoding is not None:
             encoding.cancel()
+        self._prompts.pop(message.request_id, None)
         if self._open.pop(message.request_id, None) is not None:
             self._scheduler.send(message)
 
@@ -213,6 +218,11 @@ class TokenizerProcess:
             return
         try:
             text_chunk = output.take(chunk)
+            if chunk.miss is not None:
+                encoded = self._prompts.pop(chunk.request_id)
+                report = self._reports.report(encoded.submit, encoded.first, chunk.miss)
+                text_chunk = msgspec.structs.replace(text_chunk, cache=report)
+            self._reports.said(chunk.request_id, text_chunk)
         except Exception as error:
             self._fail(chunk.request_id, error)
             return
@@ -222,6 +232,7 @@ class TokenizerProcess:
             del samples[chunk.index]
             if not samples:
                 del self._open[chunk.request_id]
+                self._prompts.pop(chunk.request_id, None)
         self._child.front.send(text_chunk)
 
     def _fail(self, request_id: str, error: Exception) -> None:

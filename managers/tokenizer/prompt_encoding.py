@@ -14,12 +14,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...runtime.errors import TemplateError
-from ...runtime.records import pack_ids
+from ...runtime.records import pack_ids, unpack_ids
 from ...runtime.text.chat.prompts import ChatPrompts
 from ...runtime.text.tokenizers.base import Fragment, Tokenizer
 from ...runtime.wanted import Wanted
 from ..wire.errors import InvalidRequest, Path
 from ..wire.requests import Chat, Submit, TokenizedRequest
+from .prompt_text import PromptText, characters_begun
 
 _MASK = 2**64 - 1
 
@@ -35,12 +36,14 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A request in tokens: `sequences` by sample index, and the prompt's own text for `echo` ("" without)."""
+    """A request in tokens: `sequences` by sample index, and the prompt's own text for `echo` ("" without). first: the
+    first one, as text."""
 
     submit: Submit
     sequences: list[Sequence]
     requests: list[TokenizedRequest]
     prompt_text: str
+    first: PromptText
 
 
 class PromptEncoder:
@@ -50,6 +53,7 @@ class PromptEncoder:
         """prompts: made with the model's chat templates; None where it has none."""
         self._tokenizer = tokenizer
         self._prompts = prompts
+        self._characters = characters_begun(tokenizer)
         self._longest_token = max(1, *(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)))
 
     def encode(self, submit: Submit, max_context: int) -> Encoded:
@@ -59,8 +63,10 @@ class PromptEncoder:
         at_least = text // self._longest_token + sum(len(run) for run in submit.prompt or [] if isinstance(run, list))
         if at_least >= max_context:  # what is far too long is refused unread: it would hold up the others'
             raise _too_long(f"at least {at_least}" if text else str(at_least), max_context, (field,))
+        fragments = None
         if submit.chat is not None:
-            prompt = self._encode_chat(submit.chat, max_context)
+            fragments = self._fitting_fragments(submit.chat, max_context)
+            prompt = self._tokenizer.encode_fragments(fragments)
         else:
             prompt = self._encode_runs(submit, submit.prompt or [[]])
             if not prompt and submit.score is not None:
@@ -73,7 +79,8 @@ class PromptEncoder:
         else:
             sequences = self._continued(submit, prompt, max_context)
         requests = [self._request(submit, i, sequence, max_context) for i, sequence in enumerate(sequences)]
-        return Encoded(submit, sequences, requests, self._prompt_text(submit) if submit.echo else "")
+        first = PromptText(self._tokenizer, self._characters, unpack_ids(requests[0].token_ids), fragments)
+        return Encoded(submit, sequences, requests, self._prompt_text(submit) if submit.echo else "", first)
 
     def render(self, chat: Chat) -> tuple[list[str | list[int]], str]:
         """A conversation as a prompt, text and ids of control tokens by turns, and as its text. Raises InvalidRequest.
@@ -88,12 +95,12 @@ class PromptEncoder:
         text = "".join(f if isinstance(f, str) else self._tokenizer.token_text(f) for f in fragments)
         return prompt, text
 
-    def _encode_chat(self, chat: Chat, max_context: int) -> list[int]:
+    def _fitting_fragments(self, chat: Chat, max_context: int) -> list[Fragment]:
         fragments = self._render_chat(chat)
         at_least = sum(len(each) // self._longest_token if isinstance(each, str) else 1 for each in fragments)
         if at_least >= max_context:  # also what stands elsewhere than in the contents: in tools, in calls of them
             raise _too_long(f"at least {at_least}", max_context, ("messages",))
-        return self._tokenizer.encode_fragments(fragments)
+        return fragments
 
     def _render_chat(self, chat: Chat) -> list[Fragment]:
         if self._prompts is None:

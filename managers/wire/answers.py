@@ -45,11 +45,17 @@ MissReason = Literal[
     "cache_off",
     "being_computed",
     "evicted",
-    "never_seen",
-    "template_changed_earlier_text",
+    "tokenized_otherwise",
     "tools_changed",
+    "template_changed_earlier_text",
     "answer_changed",
+    "never_seen",
 ]
+"""Why a prompt has to be computed from where it leaves the cached path: its last token always is; something is wanted
+of its positions; nothing is shared; another request is computing the same just now; it was there and was evicted (or
+flushed); the same text is there in other tokens, as a model may write it; the conversation's tools or options of its
+template are others; the template shows a message otherwise than before (or, where it has shown none of it yet, than
+the model wrote it); an answer came back as another text than it was; or nobody has sent this."""
 
 
 class CacheMiss(Part, frozen=True):
@@ -120,6 +126,24 @@ class ToolCallPiece(Part, frozen=True):
     custom: bool = False
 
 
+class CacheReport(Part, frozen=True):
+    """Where a prompt left the cached path, as its sender may know it; all but `elsewhere` (see `CacheMiss`).
+
+    message, role: of a conversation, the message that this lies in; None behind the last one. character: the place in
+    the prompt's text, of which chat templates and BOS tokens are a part. cached_text, prompt_text: how the path goes on
+    there, and how the prompt does; only where asked for.
+    """
+
+    position: int
+    reason: MissReason
+    message: int | None = None
+    role: str = ""
+    character: int | None = None
+    cached_text: str = ""
+    prompt_text: str = ""
+    elsewhere: int = 0
+
+
 class TextChunk(Message, frozen=True):
     """Tokenizer to front: new text of one sample. Joined `text` is the whole completion; `text` may be empty.
 
@@ -128,7 +152,7 @@ class TextChunk(Message, frozen=True):
     request they are of the continuation's tokens only. effort comes with the finish; relaxed, with the first chunk of
     index 0: what the constraint names but does not enforce. tool_calls: where the request may call tools, its calls are
     here, and `text` is the text before them. reasoning: what the model thought before its answer, where it marks that;
-    it is no part of `text`.
+    it is no part of `text`. cache: with the first chunk of index 0.
     """
 
     request_id: str
@@ -146,6 +170,7 @@ class TextChunk(Message, frozen=True):
     tool_calls: list[ToolCallPiece] = []
     hidden: HiddenStates | None = None
     reasoning: str = ""
+    cache: CacheReport | None = None
 
 
 class Rejected(Message, frozen=True):

@@ -68,6 +68,12 @@ class EngineConfig(ExecutorOptions, frozen=True, kw_only=True, forbid_unknown_fi
         bool,
         Option("share nothing between requests", SCHEDULING),
     ] = True
+    quote_cached: Annotated[
+        bool,
+        Option(
+            "where a request asks why it was not cached, do not quote what others of its salt have sent", SCHEDULING
+        ),
+    ] = True
     speculation: Annotated[
         bool,
         Option(

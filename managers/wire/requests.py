@@ -56,6 +56,7 @@ class Submit(Message, frozen=True):
     echo: the first text chunk of every sample starts with the prompt's own text.
     max_tokens in `sampling` is a cap; -1 means whatever the context leaves.
     constraint: what every completion must match; only without `score`.
+    explain_cache: the report of where the prompt left the cached path quotes both.
     """
 
     request_id: str
@@ -73,6 +74,7 @@ class Submit(Message, frozen=True):
     namespace: str = ""
     priority: int = 0
     constraint: Constraint | None = None
+    explain_cache: bool = False
 
 
 class TokenizedRequest(Message, frozen=True):

@@ -68,6 +68,7 @@ def to_submit(request: GenerateRequest, *, vocab_size: int, id_prefix: str = "")
         namespace=request.cache_salt,
         priority=request.priority,
         constraint=_constraint(request, chat),
+        explain_cache=request.explain_cache,
     )
     check_encodable(msgspec.structs.asdict(request))
     return submit

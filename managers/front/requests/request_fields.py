@@ -44,6 +44,10 @@ class CompletionFields(SamplingParams, frozen=True, kw_only=True, forbid_unknown
         ),
     ] = False
     cache_salt: Annotated[str, Field("only requests of the same salt share cached prefixes", language=False)] = ""
+    explain_cache: Annotated[
+        bool,
+        Field("the answer says where the prompt left the cached path, and why", language=False),
+    ] = False
     priority: Annotated[
         int,
         Field("higher goes first", lowest=LOWEST_PRIORITY, highest=HIGHEST_PRIORITY, language=False),

@@ -12,7 +12,7 @@ from ...wire.answers import Alternative, Finish, TextChunk, TokenLogprob, ToolCa
 from ...wire.requests import Submit
 from ..endpoints import Endpoint
 from ..events import stream_events
-from ..extension import Relaxed, relaxed_of
+from ..extension import CacheAnswer, Relaxed, cache_answer, relaxed_of
 from ..reading import understand
 from ..responses import json_response
 from ..server_state import STATE
@@ -83,12 +83,14 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class GenerateAnswer(msgspec.Struct, frozen=True):
-    """The answer of /generate, or one event of its stream; `usage` counts what has happened so far."""
+    """The answer of /generate, or one event of its stream; `usage` counts what has happened so far. cache: where
+    `explain_cache` asks for it; in a stream, with the first event of the first sample."""
 
     request_id: str
     model: str
     choices: list[Choice]
     usage: Usage
+    cache: CacheAnswer | msgspec.UnsetType = msgspec.UNSET
 
 
 class ContinuationScore(msgspec.Struct, frozen=True):
@@ -118,15 +120,17 @@ async def generate(request: web.Request) -> web.StreamResponse:
     body, submit = await understand(request, GenerateBody, understood)
     async with Work(state, submit.request_id, [submit], "generate") as work:
 
-        def answer(choices: list[Choice]) -> GenerateAnswer:
-            return GenerateAnswer(submit.request_id, state.model_name, choices, work.usage())
+        def answer(choices: list[Choice], told: TextChunk | Completion) -> GenerateAnswer:
+            cache = cache_answer(told) if body.explain_cache else msgspec.UNSET
+            return GenerateAnswer(submit.request_id, state.model_name, choices, work.usage(), cache)
 
         def events(_prompt: int, chunk: TextChunk) -> list[bytes]:
-            return [msgspec.json.encode(answer([_chunk_choice(chunk)]))]
+            return [msgspec.json.encode(answer([_chunk_choice(chunk)], chunk))]
 
         if body.stream:
             return await stream_events(request, work, events)
-        return json_response(answer([_choice(each) for each in (await work.completions())[0]]), submit.request_id)
+        completions = (await work.completions())[0]
+        return json_response(answer([_choice(each) for each in completions], completions[0]), submit.request_id)
 
 
 async def score(request: web.Request) -> web.Response:

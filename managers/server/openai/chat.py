@@ -135,12 +135,12 @@ class ChatAnswers:
         self._id = request_id
         self._created = int(time.time())
         self._begun: set[int] = set()
-        self._extensions = Extensions(body.constrained)
+        self._extensions = Extensions(constrained=body.constrained, explains_cache=bool(body.explain_cache))
 
     def whole(self, completions: list[list[Completion]], usage: Usage) -> ChatAnswer:
         """The answer that is not streamed."""
         choices = [self._choice(each) for each in completions[0]]
-        extension = self._extensions.next(completions[0][0].relaxed)
+        extension = self._extensions.whole([each[0] for each in completions])
         return ChatAnswer(
             id=self._id, created=self._created, model=self._model, choices=choices, usage=usage, sapwood=extension
         )
@@ -150,7 +150,7 @@ class ChatAnswers:
         events = []
         if chunk.index not in self._begun:
             self._begun.add(chunk.index)
-            extension = self._extensions.next(chunk.relaxed) if chunk.index == 0 else UNSET
+            extension = self._extensions.of_chunk(chunk, chunk.index)
             opening = ChatDeltaChoice(chunk.index, ChatDelta(role="assistant", content=""), None, None)
             events.append(msgspec.json.encode(self._chunk([opening], self._no_usage, extension)))
         deltas = [ChatDelta(content=chunk.text)] if chunk.text else []

@@ -59,7 +59,8 @@ class TextAnswers:
 
     def __init__(self, body: CompletionBody, model: str, request_id: str) -> None:
         self._n = body.n or 1
-        self._extensions = Extensions(body.constrained)
+        self._explains_cache = bool(body.explain_cache)
+        self._extensions = Extensions(constrained=body.constrained, explains_cache=self._explains_cache)
         self._logprobs = body.logprobs is not None
         self._no_usage = None if body.include_usage else UNSET
         self._model = model
@@ -70,11 +71,12 @@ class TextAnswers:
     def whole(self, completions: list[list[Completion]], usage: Usage) -> TextAnswer:
         """The answer that is not streamed."""
         choices = [self._choice(i * self._n + each.index, each) for i, all_ in enumerate(completions) for each in all_]
-        return self._answer(choices, usage, self._extensions.next(completions[0][0].relaxed))
+        return self._answer(choices, usage, self._extensions.whole([each[0] for each in completions]))
 
     def events(self, prompt: int, chunk: TextChunk) -> list[bytes]:
         """The events that a chunk becomes; none where it has nothing to say yet."""
-        if not (chunk.text or chunk.finish or chunk.logprobs or chunk.prompt_logprobs or chunk.relaxed):
+        explained = self._explains_cache and chunk.cache is not None
+        if not (chunk.text or chunk.finish or chunk.logprobs or chunk.prompt_logprobs or chunk.relaxed or explained):
             return []
         index = prompt * self._n + chunk.index
         logprobs = None
@@ -82,7 +84,7 @@ class TextAnswers:
             place = self._places.setdefault(index, _Place())
             logprobs = _text_logprobs(chunk.prompt_logprobs or [], chunk.logprobs, place)
         choice = TextChoice(index, chunk.text, logprobs, chunk.finish.reason if chunk.finish else None)
-        extension = self._extensions.next(chunk.relaxed) if index == 0 else UNSET
+        extension = self._extensions.of_chunk(chunk, index)
         return [msgspec.json.encode(self._answer([choice], self._no_usage, extension))]
 
     def usage_event(self, usage: Usage) -> bytes:

@@ -1,0 +1,123 @@
+"""Why a prompt was not cached, in the words of its sender: which message it lies in, and what changed since last time.
+
+It explains and changes nothing. It must say nothing of another namespace to anyone but the server's log, and its memory
+is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+import numpy as np
+
+from ..wire.answers import CacheMiss, CacheReport, MissReason, TextChunk
+from ..wire.requests import Chat, Submit
+from .prompt_text import PromptText, content_of
+
+MAX_CHATS = 32
+MAX_TOKENS = 2**20  # of their prompts
+_SHOWN = 8  # tokens
+
+
+@dataclass
+class _Recent:
+    """A conversation whose prompt was computed, and what the model said to it."""
+
+    namespace: str
+    chat: Chat
+    ids: np.ndarray
+    answer: list[str] = field(default_factory=list)
+
+
+class CacheReports:
+    """Makes the reports of one engine."""
+
+    def __init__(self, *, quotes: bool) -> None:
+        """quotes: reports may say what others of the same namespace had sent."""
+        self._quotes = quotes
+        self._recent: OrderedDict[str, _Recent] = OrderedDict()
+        self._tokens = 0
+
+    def report(self, submit: Submit, prompt: PromptText, miss: CacheMiss) -> CacheReport:
+        """What to say of a request whose prompt has been computed now."""
+        position, reason, chat = miss.position, miss.reason, submit.chat
+        message, role = None, ""
+        if reason == "never_seen" and miss.cached_ids and _is_same_text(prompt, miss):
+            reason = "tokenized_otherwise"
+        if chat is not None:
+            messages = chat.messages
+            at, is_inside = prompt.message_at(position, messages, ended=not miss.cached_ids)
+            if at < len(messages):
+                message, role = at, str(messages[at].get("role"))
+            if reason == "never_seen" and miss.cached_ids:
+                reason = self._what_changed(submit.namespace, chat, prompt.ids, position, at, is_inside)
+            self._remember(submit, chat, prompt.ids)
+        asked = submit.explain_cache
+        return CacheReport(
+            position,
+            reason,
+            message,
+            role,
+            prompt.character(position) if asked else None,
+            prompt.spelled(miss.cached_ids) if asked and self._quotes else "",
+            prompt.spelled(prompt.ids[position : position + _SHOWN].tolist()) if asked else "",
+            miss.elsewhere,
+        )
+
+    def said(self, request_id: str, chunk: TextChunk) -> None:
+        """The model went on with its answer to a conversation."""
+        recent = self._recent.get(request_id)
+        if recent is not None and chunk.index == 0 and chunk.text:
+            recent.answer.append(chunk.text)
+
+    def _remember(self, submit: Submit, chat: Chat, ids: np.ndarray) -> None:
+        self._recent[submit.request_id] = _Recent(submit.namespace, chat, ids)
+        self._tokens += len(ids)
+        while self._recent and (len(self._recent) > MAX_CHATS or self._tokens > MAX_TOKENS):
+            self._tokens -= len(self._recent.popitem(last=False)[1].ids)
+
+    def _what_changed(
+        self, namespace: str, chat: Chat, ids: np.ndarray, position: int, at: int, is_inside: bool
+    ) -> MissReason:
+        """Compare with the conversations of before that have the same prompt up to this position, latest first. at: the
+        message that it lies in, or in what is before its text, unless it `is_inside`."""
+        for other in reversed(self._recent.values()):
+            if other.namespace != namespace or not _agree(other.ids, ids, position):
+                continue
+            same = _equal_messages(other.chat, chat, at + 1)
+            turned_here = len(other.ids) > position and other.ids[position] != ids[position]
+            same_options = _options(other.chat) == _options(chat)
+            if turned_here and not same_options and (same > at or (same == at and not is_inside)):
+                return "tools_changed"
+            if turned_here and same > at:
+                return "template_changed_earlier_text"
+            is_answer = same == at == len(other.chat.messages) < len(chat.messages)
+            if is_answer and chat.messages[at].get("role") == "assistant":
+                as_said = content_of(chat.messages[at]).strip() == "".join(other.answer).strip()
+                return "template_changed_earlier_text" if as_said or turned_here else "answer_changed"
+        return "never_seen"
+
+
+def _is_same_text(prompt: PromptText, miss: CacheMiss) -> bool:
+    """Whether the path and the prompt go on with one text in other tokens, as far as both are known."""
+    ours = prompt.spelled(prompt.ids[miss.position : miss.position + _SHOWN].tolist())
+    theirs = prompt.spelled(miss.cached_ids)
+    return ours.startswith(theirs) or theirs.startswith(ours)
+
+
+def _agree(a: np.ndarray, b: np.ndarray, length: int) -> bool:
+    """Whether two prompts are the same up to this position, or to the end of the first."""
+    length = min(len(a), length)
+    return length == 0 or (bool(a[length - 1] == b[length - 1]) and bool(np.array_equal(a[:length], b[:length])))
+
+
+def _equal_messages(a: Chat, b: Chat, most: int) -> int:
+    """How many of the first `most` messages are the same."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a.messages[:most], b.messages[:most])))
+
+
+def _options(chat: Chat) -> tuple[object, ...]:
+    """What a template is given beside the messages."""
+    return chat.tools, chat.template_kwargs
