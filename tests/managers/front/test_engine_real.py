@@ -7,10 +7,12 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sapwood import Engine
+from sapwood.managers.wire.answers import CacheReport
 from sapwood.managers.wire.errors import EngineDead, RequestFailed
 
 PROMPT = "The capital of France is"
@@ -47,6 +49,36 @@ def test_a_seed_repeats_and_samples_differ(engine: Engine) -> None:
     one, two = (engine.generate(PROMPT, max_tokens=8, seed=5, n=3, temperature=1.5) for _ in range(2))
     assert [each.token_ids for each in one.completions] == [each.token_ids for each in two.completions]
     assert len({tuple(each.token_ids) for each in one.completions}) == 3
+
+
+def test_a_conversation_is_told_where_it_left_the_cached_path(engine: Engine) -> None:
+    def ask(messages: list[dict[str, str]], **fields: Any) -> CacheReport:
+        answer = engine.generate(messages=messages, max_tokens=6, temperature=0, **fields)
+        assert answer.cache is not None
+        said.append(answer.text)
+        return answer.cache
+
+    said: list[str] = []
+    system = {"role": "system", "content": "Today is Monday. You answer everything in a kind way."}
+    first = [system, {"role": "user", "content": "Say hello."}]
+    assert ask(first).reason == "never_seen"
+    again = ask(first, explain_cache=True)
+    assert (again.reason, again.message) == ("last_token", None)
+    turn = [*first, {"role": "assistant", "content": said[0]}, {"role": "user", "content": "Once more."}]
+    grown = ask(turn, explain_cache=True)
+    assert (grown.reason, grown.cached_text) == ("never_seen", "")
+    assert "Once more" in grown.prompt_text
+    assert grown.position > again.position
+    changed = ask([{**system, "content": system["content"].replace("Mon", "Fri")}, *turn[1:]], explain_cache=True)
+    assert (changed.message, changed.role, changed.reason) == (0, "system", "never_seen")
+    assert changed.cached_text.startswith(" Monday. You")
+    assert changed.prompt_text.startswith(" Friday. You")
+    other = ask([*turn[:2], {"role": "assistant", "content": "Hm, no."}, turn[3]], explain_cache=True)
+    assert (other.message, other.role, other.reason) == (2, "assistant", "answer_changed")
+    salted = ask(turn, cache_salt="another", explain_cache=True)
+    assert (salted.position, salted.reason, salted.cached_text) == (0, "never_seen", "")
+    engine.flush_cache()
+    assert ask(turn).reason == "evicted"
 
 
 def test_scores_equal_the_log_probabilities_of_generation_and_of_the_prompt(engine: Engine) -> None:

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from sapwood.managers.server.app import make_runner
 from sapwood.managers.server.server_state import ServerState
-from sapwood.managers.wire.answers import Alternative, Finish, TextChunk, TokenLogprob
+from sapwood.managers.wire.answers import Alternative, CacheReport, Finish, TextChunk, TokenLogprob
 from sapwood.managers.wire.errors import EngineDead, InvalidRequest, RequestAborted
 from sapwood.managers.wire.questions import Stats
 from sapwood.managers.wire.requests import Submit
@@ -90,6 +90,7 @@ class FakeFront:
         self.refusal: Exception | None = None
         self.failure: tuple[int, Exception] | None = None
         self.words = WORDS
+        self.cache: CacheReport | None = None
         self.dropped_frames = 5
         self.death: asyncio.Future[str] | None = None
         self.start_error: Exception | None = None
@@ -129,6 +130,7 @@ class FakeFront:
             [logprob_of(ids[0], text, top)] if top is not None and ids else [],
             first if k == 0 else None,
             finish,
+            cache=self.cache if k == 0 and sample == 0 else None,
         )
 
     def _scored(self, submit: Submit, i: int) -> TextChunk:
