@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ..wire.answers import CacheMiss, CacheReport, MissReason, TextChunk
 from ..wire.requests import Chat, Submit
 from .prompt_text import PromptText, content_of
 
-MAX_CHATS = 32
+MAX_CHATS = 16
 MAX_TOKENS = 2**20  # of their prompts
 _SHOWN = 8  # tokens
 
@@ -83,20 +82,25 @@ class CacheReports:
     ) -> MissReason:
         """Compare with the conversations of before that have the same prompt up to this position, latest first. at: the
         message that it lies in, or in what is before its text, unless it `is_inside`."""
+        options, own_id = _options(chat), ids.item(position)
         for other in reversed(self._recent.values()):
-            if other.namespace != namespace or not _agree(other.ids, ids, position):
+            messages = other.chat.messages
+            turned_here = len(other.ids) > position and other.ids.item(position) != own_id
+            is_answer = len(messages) == at < len(chat.messages) and chat.messages[at].get("role") == "assistant"
+            if other.namespace != namespace or not (turned_here or is_answer):
                 continue
-            same = _equal_messages(other.chat, chat, at + 1)
-            turned_here = len(other.ids) > position and other.ids[position] != ids[position]
-            same_options = _options(other.chat) == _options(chat)
-            if turned_here and not same_options and (same > at or (same == at and not is_inside)):
+            is_sent_before = at < min(len(messages), len(chat.messages)) and messages[at] == chat.messages[at]
+            other_options = turned_here and not is_inside and _options(other.chat) != options
+            if not (is_sent_before or is_answer or other_options):
+                continue
+            if messages[:at] != chat.messages[:at] or not _agree(other.ids, ids, position):
+                continue
+            if turned_here and _options(other.chat) != options:
                 return "tools_changed"
-            if turned_here and same > at:
+            if is_sent_before or turned_here:
                 return "template_changed_earlier_text"
-            is_answer = same == at == len(other.chat.messages) < len(chat.messages)
-            if is_answer and chat.messages[at].get("role") == "assistant":
-                as_said = content_of(chat.messages[at]).strip() == "".join(other.answer).strip()
-                return "template_changed_earlier_text" if as_said or turned_here else "answer_changed"
+            as_said = content_of(chat.messages[at]).strip() == "".join(other.answer).strip()
+            return "template_changed_earlier_text" if as_said else "answer_changed"
         return "never_seen"
 
 
@@ -111,11 +115,6 @@ def _agree(a: np.ndarray, b: np.ndarray, length: int) -> bool:
     """Whether two prompts are the same up to this position, or to the end of the first."""
     length = min(len(a), length)
     return length == 0 or (bool(a[length - 1] == b[length - 1]) and bool(np.array_equal(a[:length], b[:length])))
-
-
-def _equal_messages(a: Chat, b: Chat, most: int) -> int:
-    """How many of the first `most` messages are the same."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a.messages[:most], b.messages[:most])))
 
 
 def _options(chat: Chat) -> tuple[object, ...]:

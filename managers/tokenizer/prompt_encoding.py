@@ -53,8 +53,9 @@ class PromptEncoder:
         """prompts: made with the model's chat templates; None where it has none."""
         self._tokenizer = tokenizer
         self._prompts = prompts
-        self._characters = characters_begun(tokenizer)
-        self._longest_token = max(1, *(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)))
+        pieces = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
+        self._characters = characters_begun(pieces)
+        self._longest_token = max(1, *map(len, pieces))
 
     def encode(self, submit: Submit, max_context: int) -> Encoded:
         """The request's sequences, each shorter than `max_context` tokens. Raises InvalidRequest naming the field."""

@@ -34,7 +34,7 @@ class ByteTokenizer:
 
 
 TOKENIZER: Any = ByteTokenizer()
-CHARACTERS = characters_begun(TOKENIZER)
+CHARACTERS = characters_begun([TOKENIZER.token_bytes(i) for i in range(TOKENIZER.vocab_size)])
 
 
 def prompt_of(fragments: list[Fragment]) -> PromptText:
@@ -78,6 +78,8 @@ def test_a_place_in_a_messages_text_is_found_in_that_message(
     start += len(f"<s>{messages[index]['role']}\n") - 2 * (index + 1) - 3 * index  # <s> and </s> are a token each
     position = start + data.draw(st.integers(0, len(marked[index].encode()) - 1))
     assert prompt.message_at(position, messages, ended=False) == (index, True)
+    assert prompt._from_start(position, messages, ended=False) == (index, True)
+    assert prompt._from_end(position, messages, ended=False) == (index, True)
 
 
 def test_what_the_template_puts_before_a_message_belongs_to_it_and_what_ends_one_to_that() -> None:
@@ -86,12 +88,13 @@ def test_what_the_template_puts_before_a_message_belongs_to_it_and_what_ends_one
     text = "TOOLS<s>system\nBe kind.</s>\n<s>user\nHello there</s>\n<s>assistant\n"
     ids = prompt.ids.tolist()
     ends = [i for i, token in enumerate(ids) if token == END]
-    assert prompt.message_at(2, messages, ended=False) == (0, False)
-    assert prompt.message_at(ends[0] - 1, messages, ended=False) == (0, True)
-    assert prompt.message_at(ends[0], messages, ended=False)[0] == 0
-    assert prompt.message_at(ends[0], messages, ended=True) == (1, False)
-    assert prompt.message_at(ends[0] + 1, messages, ended=False) == (1, False)
-    assert prompt.message_at(len(ids) - 1, messages, ended=False) == (2, False)
+    for message_at in (prompt.message_at, prompt._from_start, prompt._from_end):
+        assert message_at(2, messages, ended=False) == (0, False)
+        assert message_at(ends[0] - 1, messages, ended=False) == (0, True)
+        assert message_at(ends[0], messages, ended=False)[0] == 0
+        assert message_at(ends[0], messages, ended=True) == (1, False)
+        assert message_at(ends[0] + 1, messages, ended=False) == (1, False)
+        assert message_at(len(ids) - 1, messages, ended=False) == (2, False)
     assert [prompt.character(i) for i in (0, 5, 6, len(ids))] == [0, 5, 8, len(text)]
 
 
@@ -99,7 +102,8 @@ def test_a_message_that_the_template_shows_otherwise_begins_where_the_one_before
     messages = [turn("user", "one two"), turn("assistant", "<think>long</think>three"), turn("user", "four five")]
     prompt = prompt_of(rendered(messages, strip="<think>long</think>"))
     three = prompt.ids.tolist().index(END) + 14
-    assert prompt.message_at(three, messages, ended=False)[0] == 1
+    for message_at in (prompt.message_at, prompt._from_start, prompt._from_end):
+        assert message_at(three, messages, ended=False)[0] == 1
 
 
 @given(st.text(), st.integers(0, 50))
