@@ -21,7 +21,7 @@ class Relaxed(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Place(msgspec.Struct, frozen=True):
+class MessagePlace(msgspec.Struct, frozen=True):
     """A message of the request, counted from 0."""
 
     index: int
@@ -38,7 +38,7 @@ class CacheAnswer(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int
     position: int
     reason: MissReason
-    message: Place | None
+    message: MessagePlace | None
     character: int | None
     cached_text: str
     prompt_text: str
@@ -95,7 +95,7 @@ def cache_answer(told: TextChunk | Completion) -> CacheAnswer | UnsetType:
         cached_tokens=told.cached_tokens,
         position=report.position,
         reason=report.reason,
-        message=None if report.message is None else Place(report.message, report.role),
+        message=None if report.message is None else MessagePlace(report.message, report.role),
         character=report.character,
         cached_text=report.cached_text,
         prompt_text=report.prompt_text,
