@@ -54,8 +54,8 @@ class Completion(msgspec.Struct, kw_only=True):
     have the calls' tokens too. effort: what it took. relaxed: what the request's
     constraint names but does not enforce, as `strict=False` allowed (with the first sample). hidden: the hidden states
     of prompt positions, where wanted. reasoning: what the model thought before its answer, where it marks that; it is
-    no part of `text`. cache: where the prompt left the cached path and why (with the first sample); with
-    `explain_cache` it quotes both.
+    no part of `text`. reasoning_tokens: how many of the completion's tokens are of that, with its marks. cache: where
+    the prompt left the cached path and why (with the first sample); with `explain_cache` it quotes both.
     """
 
     index: int
@@ -73,6 +73,7 @@ class Completion(msgspec.Struct, kw_only=True):
     hidden: HiddenStates | None = None
     reasoning: str = ""
     cache: CacheReport | None = None
+    reasoning_tokens: int = 0
 
     @property
     def finish_reason(self) -> str:
@@ -196,6 +197,7 @@ def _joined(chunks: list[TextChunk]) -> Completion:
         hidden=next((chunk.hidden for chunk in chunks if chunk.hidden is not None), None),
         reasoning="".join(chunk.reasoning for chunk in chunks),
         cache=next((chunk.cache for chunk in chunks if chunk.cache is not None), None),
+        reasoning_tokens=last.reasoning_tokens,
     )
 
 

@@ -29,8 +29,9 @@ class EffortCounts(msgspec.Struct, frozen=True):
 
 
 class CompletionDetails(msgspec.Struct, frozen=True):
-    """OpenAI's own fields, and `sapwood`, which says more."""
+    """OpenAI's own fields, and `sapwood`, which says more. reasoning_tokens: those before the answer."""
 
+    reasoning_tokens: int
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
     sapwood: EffortCounts
@@ -54,11 +55,12 @@ def effort_counts(effort: Effort) -> EffortCounts:
     return EffortCounts(effort.forward_passes, effort.speculated, effort.accepted, effort.forced, effort.speculated)
 
 
-def completion_details(efforts: Iterable[Effort]) -> CompletionDetails | UnsetType:
+def completion_details(efforts: Iterable[Effort], reasoning_tokens: int) -> CompletionDetails | UnsetType:
     """The sum of what these samples took."""
     counts = [effort_counts(effort) for effort in efforts]
     if not counts:
         return UNSET
     names = EffortCounts.__struct_fields__
     total = EffortCounts(*(sum(getattr(each, name) for each in counts) for name in names))
-    return CompletionDetails(total.accepted_tokens, total.speculated_tokens - total.accepted_tokens, total)
+    rejected = total.speculated_tokens - total.accepted_tokens
+    return CompletionDetails(reasoning_tokens, total.accepted_tokens, rejected, total)

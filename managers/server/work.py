@@ -53,6 +53,7 @@ class Work:
         self._last: dict[tuple[int, int], float] = {}
         self._prompts: dict[tuple[int, int], tuple[int, int]] = {}  # tokens, and how many of them were cached
         self._generated: dict[tuple[int, int], int] = {}  # all by (number of the submit, index of the sample)
+        self._reasoning: dict[tuple[int, int], int] = {}
         self._efforts: dict[tuple[int, int], Effort] = {}
         self._caches: dict[int, CacheReport] = {}  # by number of the submit
 
@@ -84,7 +85,7 @@ class Work:
         ]
         prompt, cached = sum(tokens for tokens, _ in counted), sum(cached for _, cached in counted)
         completion = sum(self._generated.values())
-        details = completion_details(self._efforts.values())
+        details = completion_details(self._efforts.values(), sum(self._reasoning.values()))
         return Usage(prompt, completion, prompt + completion, PromptDetails(cached), details)
 
     async def completions(self) -> list[list[Completion]]:
@@ -143,6 +144,7 @@ class Work:
         sample = (number, chunk.index)
         self._prompts[sample] = (chunk.prompt_tokens, chunk.cached_tokens)
         self._generated[sample] = chunk.completion_tokens
+        self._reasoning[sample] = chunk.reasoning_tokens
         if chunk.effort is not None:
             self._efforts[sample] = chunk.effort
         if chunk.cache is not None:

@@ -152,7 +152,8 @@ class TextChunk(Message, frozen=True):
     request they are of the continuation's tokens only. effort comes with the finish; relaxed, with the first chunk of
     index 0: what the constraint names but does not enforce. tool_calls: where the request may call tools, its calls are
     here, and `text` is the text before them. reasoning: what the model thought before its answer, where it marks that;
-    it is no part of `text`. cache: with the first chunk of index 0.
+    it is no part of `text`. reasoning_tokens: how many of the completion's tokens so far are of that, with its marks.
+    cache: with the first chunk of index 0.
     """
 
     request_id: str
@@ -171,6 +172,7 @@ class TextChunk(Message, frozen=True):
     hidden: HiddenStates | None = None
     reasoning: str = ""
     cache: CacheReport | None = None
+    reasoning_tokens: int = 0
 
 
 class Rejected(Message, frozen=True):

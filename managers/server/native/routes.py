@@ -67,7 +67,8 @@ class Choice(msgspec.Struct, frozen=True):
     """One sample, whole or (in a stream) what is new of it. matched_stop: the stop string or token id that ended it.
 
     effort: what the sample took, once it has ended. relaxed: what the constraint
-    names but does not enforce, said with the first of the sample of index 0.
+    names but does not enforce, said with the first of the sample of index 0. reasoning: what the model thought before
+    `text`, absent where it thought nothing; reasoning_tokens: how many of the tokens so far that took.
     """
 
     index: int
@@ -80,6 +81,8 @@ class Choice(msgspec.Struct, frozen=True):
     tool_calls: list[Call]
     effort: EffortCounts | None
     relaxed: list[Relaxed]
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning_tokens: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class GenerateAnswer(msgspec.Struct, frozen=True):
@@ -161,6 +164,8 @@ def _choice(completion: Completion) -> Choice:
         [_call(i, each) for i, each in enumerate(completion.tool_calls)],
         None if completion.effort is None else effort_counts(completion.effort),
         relaxed_of(completion.relaxed),
+        completion.reasoning or msgspec.UNSET,
+        completion.reasoning_tokens or msgspec.UNSET,
     )
 
 
@@ -177,6 +182,8 @@ def _chunk_choice(chunk: TextChunk) -> Choice:
         [_call(each.index, each) for each in chunk.tool_calls],
         None if chunk.effort is None else effort_counts(chunk.effort),
         relaxed_of(chunk.relaxed),
+        chunk.reasoning or msgspec.UNSET,
+        chunk.reasoning_tokens or msgspec.UNSET,
     )
 
 

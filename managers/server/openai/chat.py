@@ -31,7 +31,7 @@ class ChatToken(msgspec.Struct, frozen=True):
 
 
 class ChatLogprobs(msgspec.Struct, frozen=True):
-    """One entry for each token of the completion, those that make up its tool calls included."""
+    """One entry for each token of the completion, those of its reasoning and of its tool calls included."""
 
     content: list[ChatToken]
     refusal: None = None
@@ -71,11 +71,13 @@ class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
-    """`content` is null where there is nothing but tool calls."""
+    """`content` is null where there is nothing but tool calls. reasoning_content: what the model thought before it, as
+    vLLM, SGLang, llama.cpp and DeepSeek name it; absent where it thought nothing."""
 
     role: str
     content: str | None
     refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ChatToolCall] | UnsetType = UNSET
 
 
@@ -101,6 +103,7 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class ChatDelta(msgspec.Struct, frozen=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
@@ -153,7 +156,8 @@ class ChatAnswers:
             extension = self._extensions.of_chunk(chunk, chunk.index)
             opening = ChatDeltaChoice(chunk.index, ChatDelta(role="assistant", content=""), None, None)
             events.append(msgspec.json.encode(self._chunk([opening], self._no_usage, extension)))
-        deltas = [ChatDelta(content=chunk.text)] if chunk.text else []
+        deltas = [ChatDelta(reasoning_content=chunk.reasoning)] if chunk.reasoning else []
+        deltas += [ChatDelta(content=chunk.text)] if chunk.text else []
         deltas += [ChatDelta(tool_calls=[each]) for piece in chunk.tool_calls for each in _call_deltas(piece)]
         logprobs = _chat_logprobs(chunk.logprobs) if self._logprobs and chunk.logprobs else None
         if logprobs is not None and not deltas:
@@ -174,7 +178,9 @@ class ChatAnswers:
         logprobs = _chat_logprobs(completion.logprobs or []) if self._logprobs else None
         calls = [_call(each) for each in completion.tool_calls]
         content = completion.text or (None if calls else "")
-        message = ChatMessage("assistant", content, tool_calls=calls or UNSET)
+        message = ChatMessage(
+            "assistant", content, reasoning_content=completion.reasoning or UNSET, tool_calls=calls or UNSET
+        )
         return ChatChoice(completion.index, message, logprobs, completion.finish_reason)
 
     def _chunk(

@@ -150,7 +150,12 @@ async def test_openai_answers_say_what_was_relaxed_and_what_it_took(client, fron
     _, whole = await client.post(path, body)
     assert whole["sapwood"] == {"relaxed": [SHOWN]}
     details = whole["usage"]["completion_tokens_details"]
-    assert details == {"accepted_prediction_tokens": 33, "rejected_prediction_tokens": 11, "sapwood": COUNTS}
+    assert details == {
+        "reasoning_tokens": 0,
+        "accepted_prediction_tokens": 33,
+        "rejected_prediction_tokens": 11,
+        "sapwood": COUNTS,
+    }
     events = await client.events(path, {**body, "stream_options": {"include_usage": True}})
     chunks = [json.loads(event) for event in events[:-1]]
     assert [each["sapwood"] for each in chunks if "sapwood" in each] == [{"relaxed": [SHOWN]}]
