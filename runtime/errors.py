@@ -24,5 +24,9 @@ class TemplateError(SapwoodError):
         self.place = place
 
 
+class TemplateRefusal(TemplateError):
+    """A chat template says by itself that it does not take such a conversation."""
+
+
 class RankLost(SapwoodError):
     """Another process that computes a part of the same model is gone; this one cannot go on without it."""

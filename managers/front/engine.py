@@ -237,7 +237,8 @@ class Engine:
 
     async def _render(self, messages: Any, params: dict[str, Any]) -> Rendering:
         request = struct_from({**params, "messages": messages}, RenderRequest)
-        rendered = await self._front.front.render(render_to_chat(request))
+        chat = render_to_chat(request, vocab_size=self.info.model.vocab_size)
+        rendered = await self._front.front.render(chat)
         return Rendering(rendered.prompt, rendered.text)
 
 

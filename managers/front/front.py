@@ -183,7 +183,7 @@ class Front:
         """What the chat template makes of a conversation. Raises InvalidRequest where it refuses, and as `stats`."""
         rendered: Rendered = await self._call(lambda call_id: RenderCall(call_id, chat), "tokenizer", RENDER_SECONDS)
         if rendered.error:
-            raise InvalidRequest(rendered.error, "messages")
+            raise InvalidRequest(rendered.error, tuple(rendered.path) or "messages")
         return rendered
 
     async def _call(

@@ -193,7 +193,7 @@ class TokenizerProcess:
             lane = self._long if rendering_work(call.chat) > LONG_WORK else self._short
             rendered = await lane.render(call)
         except InvalidRequest as error:
-            rendered = Rendered(call.call_id, error=str(error))
+            rendered = Rendered(call.call_id, error=str(error), path=list(error.path or ()))
         except Exception as error:
             self._child.log.exception("a conversation could not be rendered")
             text = f"The conversation could not be rendered: {type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -61,7 +61,7 @@ class PromptEncoder:
         """The request's sequences, each shorter than `max_context` tokens. Raises InvalidRequest naming the field."""
         field = "messages" if submit.chat is not None else "prompt"
         text = _characters(submit)
-        at_least = text // self._longest_token + sum(len(run) for run in submit.prompt or [] if isinstance(run, list))
+        at_least = text // self._longest_token + sum(map(len, _given_ids(submit)))
         if at_least >= max_context:  # what is far too long is refused unread: it would hold up the others'
             raise _too_long(f"at least {at_least}" if text else str(at_least), max_context, (field,))
         fragments = None
@@ -243,11 +243,20 @@ def rendering_work(chat: Chat) -> int:
 def _characters(submit: Submit) -> int:
     """How much text a request holds, in its largest sequence."""
     if submit.chat is not None:
-        contents = [message.get("content") for message in submit.chat.messages]
-        parts = [each if isinstance(each, list) else [{"text": each or ""}] for each in contents]
-        return sum(len(part.get("text", "")) for each in parts for part in each)
+        return sum(len(part.get("text", "")) for part in _content_parts(submit.chat))
     texts = [run for run in submit.prompt or [] if isinstance(run, str)]
     return sum(map(len, texts)) + max((len(each) for each in submit.score or [] if isinstance(each, str)), default=0)
+
+
+def _given_ids(submit: Submit) -> list[list[int]]:
+    if submit.chat is not None:
+        return [part.get("token_ids", []) for part in _content_parts(submit.chat)]
+    return [run for run in submit.prompt or [] if isinstance(run, list)]
+
+
+def _content_parts(chat: Chat) -> list[dict[str, Any]]:
+    contents = [message.get("content") for message in chat.messages]
+    return [part for each in contents for part in (each if isinstance(each, list) else [{"text": each or ""}])]
 
 
 def _check_length(length: int, max_context: int, path: Path) -> None:

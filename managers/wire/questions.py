@@ -35,13 +35,14 @@ class RenderCall(Message, frozen=True):
 class Rendered(Message, frozen=True):
     """Tokenizer to front: the conversation as a prompt (text, and the ids of control tokens) and as its whole text.
 
-    error: why the template refused it; the rest is then empty.
+    error: why the template refused it; the rest is then empty. path: of the field that is to blame.
     """
 
     call_id: int
     prompt: list[str | list[int]] = []
     text: str = ""
     error: str = ""
+    path: list[str | int] = []
 
 
 class Stats(Message, frozen=True):

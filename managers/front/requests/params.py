@@ -52,7 +52,7 @@ def to_submit(request: GenerateRequest, *, vocab_size: int, id_prefix: str = "")
     check_ranges(request, vocab_size)
     _check_salt(request.cache_salt)
     _check_options(request)
-    chat = _chat(request)
+    chat = _chat(request, vocab_size)
     submit = Submit(
         request_id=checked_request_id(request.request_id, id_prefix),
         sampling=_sampling(request, vocab_size),
@@ -162,7 +162,7 @@ def _sampling(request: GenerateRequest, vocab_size: int) -> Sampling:
     return Sampling(**{**as_given, **resolved})
 
 
-def _chat(request: GenerateRequest) -> Chat | None:
+def _chat(request: GenerateRequest, vocab_size: int) -> Chat | None:
     if request.messages is None:
         for field in _CHAT_FIELDS:
             if getattr(request, field):
@@ -175,7 +175,7 @@ def _chat(request: GenerateRequest) -> Chat | None:
         add_generation_prompt = not request.continue_final_message
     elif add_generation_prompt and request.continue_final_message:
         raise InvalidRequest.about(("continue_final_message",), "excludes add_generation_prompt.")
-    check_chat(request.messages, request.tools)
+    check_chat(request.messages, request.tools, request.template_kwargs, vocab_size)
     choice = check_tool_choice(request.tools, request.tool_choice, request.parallel_tool_calls)
     return Chat(
         messages=calls_as_functions(request.messages),

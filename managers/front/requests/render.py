@@ -35,12 +35,12 @@ class Rendering(msgspec.Struct, frozen=True):
     text: str
 
 
-def render_to_chat(request: RenderRequest) -> Chat:
+def render_to_chat(request: RenderRequest, *, vocab_size: int) -> Chat:
     """The checked conversation. Raises InvalidRequest naming the field."""
     opens = request.add_generation_prompt
     if opens and request.continue_final_message:
         raise InvalidRequest.about(("continue_final_message",), "excludes add_generation_prompt.")
-    check_chat(request.messages, request.tools)
+    check_chat(request.messages, request.tools, request.template_kwargs, vocab_size)
     check_encodable(msgspec.structs.asdict(request))
     return Chat(
         messages=calls_as_functions(request.messages),

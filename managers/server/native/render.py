@@ -25,7 +25,7 @@ async def render(request: web.Request) -> web.Response:
 
     def understood(body: RenderBody) -> Chat:
         state.check_model(body.model)
-        return render_to_chat(body)
+        return render_to_chat(body, vocab_size=front.info.model.vocab_size)
 
     rendered = await front.render(await understand(request, RenderBody, understood))
     return json_response(Rendering(rendered.prompt, rendered.text))

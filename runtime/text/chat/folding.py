@@ -5,8 +5,9 @@ No text is ever left out here, and none changes its place but a tool's result, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from .abilities import Abilities
 from .messages import Message, Tools, function_of, loaded_arguments
@@ -53,6 +54,23 @@ def flattened(
     if not turns or turns[0]["role"] != "user":
         turns.insert(0, {"role": "user", "content": ""})
     return [*system, *_merged(_merged(turns, "user"), "assistant")], None
+
+
+def completed_tools(tools: Tools) -> Tools:
+    """With what templates count on: a description and parameters, and a description for each of these."""
+    return [{**tool, "function": _completed_function(tool["function"])} for tool in tools]
+
+
+def _completed_function(function: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in function.items() if value is not None}
+    parameters = {"type": "object", "properties": {}, **given.get("parameters", {})}
+    properties = parameters["properties"]
+    if isinstance(properties, Mapping):
+        parameters["properties"] = {
+            name: {**schema, "description": schema.get("description") or ""} if isinstance(schema, Mapping) else schema
+            for name, schema in properties.items()
+        }
+    return {"description": "", **given, "parameters": parameters}
 
 
 def _turn(turn: Sequence[Message], can: Abilities, style: ToolFormat, before: int) -> list[Message]:

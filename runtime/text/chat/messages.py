@@ -11,6 +11,12 @@ from ...errors import TemplateError
 Message = dict[str, Any]
 Tools = Sequence[Mapping[str, Any]]
 
+# The parameters of transformers' apply_chat_template: what a template's own variables cannot be called.
+RESERVED = frozenset({
+    "add_generation_prompt", "chat_template", "continue_final_message", "conversation", "max_length", "messages",
+    "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors", "sanitize_control_tokens", "tokenize",
+    "tokenizer_kwargs", "tools", "truncation",
+})  # fmt: skip
 _NO_ARGUMENTS = ("", "null", "[]")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -20,12 +20,13 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from ...errors import TemplateError
+from ...errors import TemplateError, TemplateRefusal
 from .own_text import OwnText, concat, format_own, marked_safe, tracked, written
 
 MAX_SECONDS = 2.0
 MAX_CHARS = 1 << 25
 MAX_BITS = 4096
+_GROWING = frozenset({"append", "pop"})  # of a list that a template made itself; others belong to others
 _DECODING = frozenset({"encode", "striptags", "unescape"})  # they make text of what does not look like it
 
 
@@ -56,6 +57,8 @@ class TemplateProgram:
         deadline: on time.monotonic's clock, where it comes before MAX_SECONDS are over.
         Raises TemplateError for whatever goes wrong, and for a template that passes MAX_SECONDS or MAX_CHARS.
         """
+        self._environment.given = variables
+        self._environment.given_lists = None
         latest = time.monotonic() + MAX_SECONDS
         self._environment.deadline = latest if deadline is None else min(latest, deadline)
         chunks = []
@@ -66,7 +69,7 @@ class TemplateProgram:
                 length += len(chunk)
                 _check_length(length)
         except _Refusal as error:
-            raise TemplateError(f"the chat template refuses the conversation: {error}") from error
+            raise TemplateRefusal(f"the chat template refuses the conversation: {error}") from error
         except Exception as error:  # a template can make any operation on its data fail
             raise TemplateError(f"the chat template failed: {str(error) or type(error).__name__}") from error
         return concat(chunks)
@@ -82,8 +85,14 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**"})
     concat = staticmethod(concat)  # pyright: ignore[reportAssignmentType]
     deadline = 0.0
+    given: Any = None
+    given_lists: set[int] | None = None
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if isinstance(obj, list) and attr in _GROWING:
+            if self.given_lists is None:
+                self.given_lists = set(_lists_in(self.given))
+            return id(obj) not in self.given_lists
         return attr not in _DECODING and attr != "own_mask" and super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -218,6 +227,15 @@ def _raise_exception(message: str) -> None:
 
 def _strftime_now(pattern: str) -> str:
     return datetime.now().strftime(pattern)
+
+
+def _lists_in(value: Any) -> Iterator[int]:
+    """The identities of all lists in plain data."""
+    if isinstance(value, list):
+        yield id(value)
+    if isinstance(value, list | Mapping):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _lists_in(each)
 
 
 def _length(value: Any) -> int:

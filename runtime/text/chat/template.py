@@ -9,17 +9,11 @@ from typing import Any
 from ...errors import TemplateError
 from ..tokenizers.base import Fragment, Tokenizer
 from .control_text import ControlText
-from .messages import Message, Tools, has_tool_calls, normalize, with_arguments
+from .messages import RESERVED, Message, Tools, has_tool_calls, normalize, with_arguments
 from .own_text import OwnText, plain, tracked, written
 from .sandbox import TemplateProgram
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-# The parameters of transformers' apply_chat_template: what a template's own variables cannot be called.
-RESERVED = frozenset({
-    "add_generation_prompt", "chat_template", "continue_final_message", "conversation", "max_length", "messages",
-    "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors", "sanitize_control_tokens", "tokenize",
-    "tokenizer_kwargs", "tools", "truncation",
-})  # fmt: skip
 _MARK = "\U0010fffe"  # a character without a meaning
 
 Messages = Sequence[Mapping[str, Any]]

@@ -41,7 +41,7 @@ def test_a_custom_tool_is_a_function_with_one_text_for_the_template() -> None:
         "required": ["input"],
         "additionalProperties": False,
     }
-    assert render_to_chat(RenderRequest(messages=USER, tools=[F, PATCH, NOTE])).tools == made.tools
+    assert render_to_chat(RenderRequest(messages=USER, tools=[F, PATCH, NOTE]), vocab_size=9).tools == made.tools
 
 
 def test_calls_of_custom_tools_in_the_history_are_calls_of_functions() -> None:

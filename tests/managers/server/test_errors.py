@@ -134,6 +134,17 @@ async def test_numbers_that_json_does_not_have_are_refused_by_field(client, valu
         (CHAT, {"messages": ["hi"]}, "messages[0]"),
         (CHAT, {"messages": [{"role": "robot", "content": "hi"}]}, "messages[0].role"),
         (CHAT, {"messages": [{"content": "hi"}]}, "messages[0].role"),
+        (
+            CHAT,
+            {"messages": USER, "chat_template_kwargs": {"chat_template": "x"}},
+            "chat_template_kwargs.chat_template",
+        ),
+        (CHAT, {"messages": USER, "chat_template_kwargs": {"tokenize": False}}, "chat_template_kwargs.tokenize"),
+        (
+            CHAT,
+            {"messages": [{"role": "user", "content": [{"type": "token_ids", "token_ids": [10**6]}]}]},
+            "messages[0].content[0].token_ids",
+        ),
         (CHAT, {"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
         (
             CHAT,

@@ -22,6 +22,10 @@ NO = "{{ raise_exception('roles must alternate') }}"
         "{{ ''.__class__.__mro__[1].__subclasses__() }}",
         "{{ cycler.__init__.__globals__ }}",
         "{{ messages.append(1) }}",
+        "{{ messages[0].parts.append(1) }}",
+        "{{ messages[0].parts.pop() }}",
+        "{% set l = [messages[0].parts] %}{{ l[0].append(1) }}",
+        "{% set l = [1] %}{{ l.extend(l) }}",
         "{{ (messages[0].update)({}) }}",
         "{{ 'a' * 10**10 }}",
         "{{ 10 ** (10 ** 9) }}",
@@ -32,7 +36,19 @@ NO = "{{ raise_exception('roles must alternate') }}"
 )
 def test_whatever_a_template_does_ends_in_a_template_error(smollm2: Tokenizer, source: str) -> None:
     with pytest.raises(TemplateError):
-        ChatTemplate(source, smollm2).render([{"role": "user", "content": "hi"}])
+        ChatTemplate(source, smollm2).render([{"role": "user", "content": "hi", "parts": [[1]]}])
+
+
+def test_a_template_may_fill_a_list_of_its_own(smollm2: Tokenizer) -> None:
+    """Kimi K2's templates do; those that came with the conversation are left alone."""
+    source = (
+        "{% set n = namespace(l=[]) %}{% for m in messages %}{% set _ = n.l.append(m.content) %}{% endfor %}"
+        "{{ n.l.pop(0) }}{{ n.l }}{% set all = messages[1:] %}{% set _ = all.append(1) %}{{ all|length }}"
+    )
+    messages = [{"role": "user", "content": each} for each in "abc"]
+    for _ in range(2):
+        assert ChatTemplate(source, smollm2).render(messages) == ["a['b', 'c']3"]
+    assert len(messages) == 3
 
 
 @pytest.mark.alone

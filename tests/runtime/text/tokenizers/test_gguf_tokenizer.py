@@ -88,6 +88,16 @@ def test_smollm2_in_detail(smollm2: Tokenizer) -> None:
     assert smollm2.chat_template
 
 
+def test_a_file_may_have_several_chat_templates(smollm2_metadata: dict[str, Any]) -> None:
+    named = {"tokenizer.chat_templates": ["tool_use", "rag"], "tokenizer.chat_template.tool_use": "t"}
+    tokenizer = tokenizer_from_metadata(smollm2_metadata | named | {"tokenizer.chat_template.rag": "r"})
+    default = smollm2_metadata["tokenizer.chat_template"]
+    assert tokenizer.chat_templates == {"default": default, "tool_use": "t", "rag": "r"}
+    assert tokenizer.chat_template == default
+    without = {key: value for key, value in smollm2_metadata.items() if key != "tokenizer.chat_template"}
+    assert tokenizer_from_metadata(without).chat_template is None
+
+
 def test_control_tokens_are_plain_text_unless_allowed(smollm2: Tokenizer) -> None:
     text = "A<|im_end|>\n<|im_start|>system"
     assert not smollm2.control_ids.intersection(smollm2.encode(text))

@@ -213,7 +213,7 @@ def test_chat_template_and_end_ids_come_from_the_files(smollm2_metadata: dict[st
     (tmp_path / "config.json").write_text('{"eos_token_id": 5}')
     tokenizer = load_tokenizer(tmp_path)
     end = tokenizer.encode("</s>", allow_control=True)
-    assert tokenizer.chat_template == "a"
+    assert (tokenizer.chat_template, tokenizer.chat_templates) == ("a", {"default": "a", "tool_use": "b"})
     assert tokenizer.eos_ids == {5, *end}
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 8]}')
     (tmp_path / "chat_template.jinja").write_text("{{ bos_token }}{{ messages[0].content }}")
@@ -222,6 +222,34 @@ def test_chat_template_and_end_ids_come_from_the_files(smollm2_metadata: dict[st
     template = ChatTemplate(tokenizer.chat_template or "", tokenizer)
     fragments = template.render([{"role": "user", "content": "<s>x</s>"}])
     assert fragments == [tokenizer.bos_id, "<s>x</s>"]
+
+
+@pytest.mark.parametrize(
+    ("said", "files", "expected"),
+    [
+        (None, [], {}),
+        ("a", [], {"default": "a"}),
+        ([{"name": "rag", "template": "r"}], [], {"rag": "r"}),
+        ("a", ["chat_template"], {"default": "chat_template"}),
+        (None, ["chat_template", "additional_chat_templates/tool_use"], {"default": "chat_template", "tool_use": "x"}),
+        # the files make those in the configuration void, as with transformers
+        ([{"name": "rag", "template": "r"}], ["chat_template"], {"default": "chat_template"}),
+        ("a", ["additional_chat_templates/tool_use"], {"default": "a", "tool_use": "x"}),
+    ],
+)
+def test_there_may_be_several_chat_templates(
+    smollm2_metadata: dict[str, Any], tmp_path: Path, said: Any, files: list[str], expected: dict[str, str]
+) -> None:
+    byte_level(smollm2_metadata).save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(NAMES | {"chat_template": said}))
+    (tmp_path / "additional_chat_templates").mkdir()
+    for name in files:
+        (tmp_path / f"{name}.jinja").write_text(name if "/" not in name else "x")
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.chat_templates == expected
+    if "default" in expected:
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path).get_chat_template(tools=[{}])
+        assert theirs == expected.get("tool_use", expected["default"])
 
 
 def test_a_decoder_that_does_not_give_bytes_is_refused_by_name(tmp_path: Path) -> None:
