@@ -63,7 +63,9 @@ class PromptEncoder:
         text = _characters(submit)
         at_least = text // self._longest_token + sum(map(len, _given_ids(submit)))
         if at_least >= max_context:  # what is far too long is refused unread: it would hold up the others'
-            raise _too_long(f"at least {at_least}" if text else str(at_least), max_context, (field,))
+            raise _too_long(
+                f"at least {at_least}" if text or submit.chat is not None else str(at_least), max_context, (field,)
+            )
         fragments = None
         if submit.chat is not None:
             fragments = self._fitting_fragments(submit.chat, max_context)
