@@ -46,6 +46,8 @@ def _add_option(group: Any, name: str, option: Option, default: Any) -> None:
     if isinstance(default, bool):
         kind: dict[str, Any] = {"action": "store_false" if default else "store_true", "help": option.help}
         prefix = "no_" if default else ""
+    elif isinstance(default, tuple):
+        kind, prefix, default = {"action": "append", "help": option.help, "metavar": option.metavar}, "", None
     else:
         value = {"choices": option.choices} if option.choices else {"metavar": option.metavar}
         kind = {"type": type(default), "help": f"{option.help} (default: {default})", **value}
@@ -96,7 +98,8 @@ def _sampling_fields() -> dict[str, Field]:
 
 def config_of(arguments: argparse.Namespace) -> EngineConfig:
     """The engine's configuration. Raises ConfigError that names the option as it is typed."""
-    given = {name: getattr(arguments, name) for name in OPTIONS if hasattr(arguments, name)}
+    typed = {name: getattr(arguments, name, None) for name in OPTIONS}
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in typed.items() if v is not None}
     try:
         return EngineConfig(**given)
     except ConfigError as error:

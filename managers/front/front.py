@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from ...runtime.devices import require_gpu
 from ...runtime.records import Message
-from ..wire.answers import Rejected, TextChunk
+from ..wire.answers import MovedLine, Rejected, TextChunk
 from ..wire.errors import EngineDead, InvalidRequest, RequestAborted
 from ..wire.inboxes import ToFront
 from ..wire.lifecycle import Hello, Ready, Shutdown, StartFailed
@@ -24,6 +26,7 @@ from ..wire.requests import Chat, Submit
 from ..wire.sockets import AsyncInbox, Link, Outbox
 from .calls import Calls
 from .open_requests import OpenRequests
+from .requests.stable_prefix import StablePrefix
 from .startup import FrontInfo, Startup
 from .streams import RequestStream
 from .supervisor import CHILDREN, Supervisor
@@ -46,6 +49,7 @@ class Front:
         self._inbox: AsyncInbox[Message] | None = None
         self._outboxes: dict[str, Outbox] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._stable_prefix = StablePrefix(config.stable_prefix, config.stable_prefix_pattern)
         self._requests = OpenRequests(config.capacity, lambda message: self._outboxes["tokenizer"].send(message))
         self._calls = Calls()
         self._reason = ""  # why nothing can be served; "" while it can
@@ -164,7 +168,11 @@ class Front:
     def stream(self, submit: Submit) -> RequestStream:
         """Send a request in. Raises EngineDead, Overloaded, or InvalidRequest where its id is taken."""
         self._check_alive()
-        return self._requests.stream(submit)
+        moved: list[MovedLine] = []
+        if submit.chat is not None:
+            chat, moved = self._stable_prefix.applied(submit.chat)
+            submit = msgspec.structs.replace(submit, chat=chat)
+        return self._requests.stream(submit, moved)
 
     def abort(self, request_id: str) -> bool:
         """End a request, by the id of its Submit, with RequestAborted; False where no such request is open."""
@@ -181,10 +189,11 @@ class Front:
 
     async def render(self, chat: Chat) -> Rendered:
         """What the chat template makes of a conversation. Raises InvalidRequest where it refuses, and as `stats`."""
+        chat, moved = self._stable_prefix.applied(chat)
         rendered: Rendered = await self._call(lambda call_id: RenderCall(call_id, chat), "tokenizer", RENDER_SECONDS)
         if rendered.error:
             raise InvalidRequest(rendered.error, tuple(rendered.path) or "messages")
-        return rendered
+        return msgspec.structs.replace(rendered, moved=moved)
 
     async def _call(
         self, kind: Callable[[int], Message], role: str = "scheduler", seconds: float = ANSWER_SECONDS

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from ...runtime.records import Message
-from ..wire.answers import Finish, Rejected, TextChunk
+from ..wire.answers import Finish, MovedLine, Rejected, TextChunk
 from ..wire.errors import InvalidRequest, Overloaded, RequestAborted, RequestFailed
 from ..wire.requests import Abort, Submit
 from .streams import OpenRequest, RequestStream
@@ -30,8 +30,9 @@ class OpenRequests:
         self._by_wire_id: dict[str, OpenRequest] = {}
         self._by_request_id: dict[str, OpenRequest] = {}
 
-    def stream(self, submit: Submit) -> RequestStream:
-        """Send a request in. Raises Overloaded, or InvalidRequest where its id is taken or it could never fit."""
+    def stream(self, submit: Submit, moved: Sequence[MovedLine] = ()) -> RequestStream:
+        """Send a request in; `moved` is told with its first chunk. Raises Overloaded, or InvalidRequest where its id is
+        taken or it could never fit."""
         samples, field = (submit.n, "n") if submit.score is None else (len(submit.score), "continuations")
         if samples > self._capacity:
             raise InvalidRequest.about((field,), f"asks for {samples} sequences; {self._capacity} can be open at once.")
@@ -42,7 +43,7 @@ class OpenRequests:
             raise Overloaded(f"{self.samples} of {self._capacity} possible sequences are open; try again later.")
         wire_id = f"{submit.request_id}#{next(self._serial)}"  # an id used again must not get its old request's chunks
         self._send(msgspec.structs.replace(submit, request_id=wire_id))
-        request = OpenRequest(submit.request_id, wire_id, samples)
+        request = OpenRequest(submit.request_id, wire_id, samples, moved)
         self._by_wire_id[wire_id] = request
         self._by_request_id[submit.request_id] = request
         self.samples += samples
@@ -73,7 +74,10 @@ class OpenRequests:
             self._drop(request)
             request.fail(_error_for(finish))
             return
-        request.arrived.put_nowait(msgspec.structs.replace(chunk, request_id=request.request_id))
+        cache = chunk.cache
+        if cache is not None and request.moved:
+            cache = msgspec.structs.replace(cache, moved=request.moved)
+        request.arrived.put_nowait(msgspec.structs.replace(chunk, request_id=request.request_id, cache=cache))
         if finish is not None:
             if request.left == 1:
                 self._release(request)

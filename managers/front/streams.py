@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from ..wire.answers import TextChunk
+from ..wire.answers import MovedLine, TextChunk
 
 
 class OpenRequest:
-    """The front's side of an open request. `left` counts the samples that have not finished."""
+    """The front's side of an open request. `left` counts the samples that have not finished. moved: what was changed in
+    its system messages."""
 
-    def __init__(self, request_id: str, wire_id: str, samples: int) -> None:
+    def __init__(self, request_id: str, wire_id: str, samples: int, moved: Sequence[MovedLine] = ()) -> None:
         self.request_id = request_id
         self.wire_id = wire_id
         self.left = samples
+        self.moved = list(moved)
         self.arrived: asyncio.Queue[TextChunk | Exception | None] = asyncio.Queue()  # None: the end
 
     def fail(self, error: Exception) -> None:

@@ -18,6 +18,7 @@ from .errors import ErrorShape, UnknownPath, answer_for, openai_error
 from .native import render, routes
 from .openai import routes as openai_routes
 from .reading import MAX_BODY_BYTES
+from .responses import begin_headers, noted_headers
 from .server_state import STATE, ServerState
 
 log = logger("server")
@@ -76,6 +77,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     endpoint = resource.canonical if resource is not None else "other"
     shape = request.app[_ERRORS].get(endpoint, openai_error)
     status = "disconnected"
+    begin_headers()
     try:
         _check_body(request)
         response = await handler(request)
@@ -92,6 +94,8 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         status = str(response.status)
     finally:
         state.metrics.answers.labels(endpoint, status).inc()
+    if not response.prepared:
+        response.headers.update(noted_headers())
     return response
 
 

@@ -28,6 +28,16 @@ class MessagePlace(msgspec.Struct, frozen=True):
     role: str
 
 
+class Moved(msgspec.Struct, frozen=True):
+    """A line of a system message that `--stable-prefix` put behind the text of message `to`; null where it was dropped.
+    kind: what it is, "date" for instance."""
+
+    kind: str
+    message: int
+    to: int | None
+    line: str
+
+
 class CacheAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Where the prompt left the cached path: `position` is the first token that it had to compute. reason: see
     `managers.wire.answers.MissReason`. message: of a conversation, the one that this lies in; null behind the last one.
@@ -42,6 +52,7 @@ class CacheAnswer(msgspec.Struct, frozen=True, kw_only=True):
     character: int | None
     cached_text: str
     prompt_text: str
+    moved_lines: list[Moved]
 
 
 class Extension(msgspec.Struct, frozen=True):
@@ -99,6 +110,7 @@ def cache_answer(told: TextChunk | Completion) -> CacheAnswer | UnsetType:
         character=report.character,
         cached_text=report.cached_text,
         prompt_text=report.prompt_text,
+        moved_lines=[Moved(each.rule, each.message, each.to, each.line) for each in report.moved],
     )
 
 

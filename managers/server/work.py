@@ -19,12 +19,13 @@ from ..wire.errors import InvalidRequest
 from ..wire.logs import logger
 from ..wire.requests import Submit
 from .errors import answer_for
+from .responses import note_moved
 from .server_state import ServerState
 from .usage import PromptDetails, Usage, completion_details
 
 log = logger("server")
 
-_TOLD = 4  # prompts of one request of which the log says why they were not cached
+_TOLD = 4  # prompts of one request, and moved lines of one prompt, that the log names
 _MERGE_AHEAD = 64  # chunks that wait between the streams of a batch and a client that reads slowly
 
 
@@ -149,6 +150,7 @@ class Work:
             self._efforts[sample] = chunk.effort
         if chunk.cache is not None:
             self._caches[number] = chunk.cache
+            note_moved(chunk.cache.moved)
         if not chunk.token_ids:
             return
         now = time.perf_counter()
@@ -189,4 +191,5 @@ def _told(report: CacheReport) -> str:
     """Where a prompt left the cached path, and why, without a word of what anybody sent."""
     place = "" if report.message is None else f" in message {report.message} ({report.role})"
     other = f", {report.elsewhere} tokens are cached under another salt" if report.elsewhere else ""
-    return f"left the cached path at {report.position}{place}: {report.reason}{other}"
+    moved = "".join(f", {each.rule} {'moved' if each.to is not None else 'dropped'}" for each in report.moved[:_TOLD])
+    return f"left the cached path at {report.position}{place}: {report.reason}{other}{moved}"

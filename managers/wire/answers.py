@@ -126,12 +126,22 @@ class ToolCallPiece(Part, frozen=True):
     custom: bool = False
 
 
+class MovedLine(Part, frozen=True):
+    """A line that `--stable-prefix` took from a system message, number `message`. rule: what it is. to: behind the text
+    of which message it was put; None where it was dropped."""
+
+    rule: str
+    message: int
+    to: int | None
+    line: str
+
+
 class CacheReport(Part, frozen=True):
     """Where a prompt left the cached path, as its sender may know it; all but `elsewhere` (see `CacheMiss`).
 
     message, role: of a conversation, the message that this lies in; None behind the last one. character: the place in
     the prompt's text, of which chat templates and BOS tokens are a part. cached_text, prompt_text: how the path goes on
-    there, and how the prompt does; only where asked for.
+    there, and how the prompt does; only where asked for. moved: what `--stable-prefix` changed before.
     """
 
     position: int
@@ -142,6 +152,7 @@ class CacheReport(Part, frozen=True):
     cached_text: str = ""
     prompt_text: str = ""
     elsewhere: int = 0
+    moved: list[MovedLine] = []
 
 
 class TextChunk(Message, frozen=True):

@@ -11,6 +11,7 @@ from typing import Annotated
 from ...runtime.options import MODEL, SCHEDULING, ExecutorOptions, Option, declared
 from ...runtime.text.chat.tool_formats import TOOL_FORMATS
 from .errors import ConfigError
+from .volatile_lines import MAX_PATTERNS, complaint_about_pattern
 
 SCHEDULES = ("lpm", "fcfs")
 TOOL_STYLES = ("auto", *TOOL_FORMATS)
@@ -68,6 +69,19 @@ class EngineConfig(ExecutorOptions, frozen=True, kw_only=True, forbid_unknown_fi
         bool,
         Option("share nothing between requests", SCHEDULING),
     ] = True
+    stable_prefix: Annotated[
+        str,
+        Option(
+            "lines of a system prompt that change (a date, an attribution) keep what is behind them from being shared: "
+            "move them behind it, or drop them; answers say so in a header",
+            SCHEDULING,
+            choices=("off", "move", "drop"),
+        ),
+    ] = "off"
+    stable_prefix_pattern: Annotated[
+        tuple[str, ...],
+        Option("a regular expression for the start of further such lines; several times", SCHEDULING, metavar="REGEX"),
+    ] = ()
     quote_cached: Annotated[
         bool,
         Option(
@@ -101,6 +115,14 @@ class EngineConfig(ExecutorOptions, frozen=True, kw_only=True, forbid_unknown_fi
         for name, option in OPTIONS.items():
             if complaint := option.complaint(getattr(self, name)):
                 raise ConfigError.about((name,), complaint)
+        if len(self.stable_prefix_pattern) > MAX_PATTERNS:
+            raise ConfigError.about(("stable_prefix_pattern",), f"may be given {MAX_PATTERNS} times at most.")
+        for pattern in self.stable_prefix_pattern:
+            if complaint := complaint_about_pattern(pattern):
+                raise ConfigError.about(("stable_prefix_pattern",), f"{pattern!r} {complaint}")
+        if self.stable_prefix_pattern and self.stable_prefix == "off":
+            text = [("stable_prefix_pattern",), " needs ", ("stable_prefix",), " to be move or drop."]
+            raise ConfigError(text, ("stable_prefix_pattern",))
 
     @property
     def capacity(self) -> int:

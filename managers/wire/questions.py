@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...runtime.records import Message
+from .answers import MovedLine
 from .requests import Chat
 
 
@@ -35,7 +36,8 @@ class RenderCall(Message, frozen=True):
 class Rendered(Message, frozen=True):
     """Tokenizer to front: the conversation as a prompt (text, and the ids of control tokens) and as its whole text.
 
-    error: why the template refused it; the rest is then empty. path: of the field that is to blame.
+    error: why the template refused it; the rest is then empty. path: of the field that is to blame. moved: added by
+    the front.
     """
 
     call_id: int
@@ -43,6 +45,7 @@ class Rendered(Message, frozen=True):
     text: str = ""
     error: str = ""
     path: list[str | int] = []
+    moved: list[MovedLine] = []
 
 
 class Stats(Message, frozen=True):

@@ -8,7 +8,7 @@ from ...front.requests.render import Rendering, RenderRequest, render_to_chat
 from ...wire.requests import Chat
 from ..endpoints import Endpoint
 from ..reading import understand
-from ..responses import json_response
+from ..responses import json_response, note_moved
 from ..server_state import STATE
 
 
@@ -28,6 +28,7 @@ async def render(request: web.Request) -> web.Response:
         return render_to_chat(body, vocab_size=front.info.model.vocab_size)
 
     rendered = await front.render(await understand(request, RenderBody, understood))
+    note_moved(rendered.moved)
     return json_response(Rendering(rendered.prompt, rendered.text))
 
 

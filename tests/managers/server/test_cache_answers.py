@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sapwood.managers.wire.answers import CacheReport
+from sapwood.managers.wire.answers import CacheReport, MovedLine
 
 MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]
 REPORT = CacheReport(2, "never_seen", 1, "user", 17, "old text", "new text", elsewhere=400)
@@ -20,6 +20,7 @@ TOLD = {
     "character": 17,
     "cached_text": "old text",
     "prompt_text": "new text",
+    "moved_lines": [],
 }
 BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"messages": MESSAGES}),
@@ -85,3 +86,39 @@ async def test_no_client_learns_what_another_salt_holds_but_the_log_says_it(clie
     assert "400 tokens are cached under another salt)" in first
     assert "text" not in first, "the log quotes nobody"
     assert second.count("left the cached path") == 4, "of very many prompts a few are enough"
+
+
+MOVED = [MovedLine("date", 0, 0, "Today is 2026-12-01"), MovedLine("attribution", 0, 1, "x-a: b")]
+DROPPED = [MovedLine("attribution", 0, None, "x-a: b")]
+
+
+@pytest.mark.parametrize(("path", "body"), BODIES)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_lines_that_were_moved_or_dropped_are_in_the_headers_of_that_answer_alone(
+    client, front, caplog, path, body, stream
+):
+    caplog.set_level(logging.INFO, logger="sapwood.server")
+
+    async def headers() -> dict[str, str]:
+        async with client.session.post(client.url + path, json={**body, "stream": stream}) as response:
+            await response.read()
+            return {name: value for name, value in response.headers.items() if name.endswith(("-Lines", "-Kinds"))}
+
+    front.cache = CacheReport(2, "never_seen", moved=MOVED)
+    assert await headers() == {"X-Sapwood-Moved-Lines": "2", "X-Sapwood-Moved-Kinds": "date, attribution"}
+    front.cache = CacheReport(2, "never_seen", moved=DROPPED)
+    assert await headers() == {"X-Sapwood-Dropped-Lines": "1", "X-Sapwood-Dropped-Kinds": "attribution"}
+    front.cache = CacheReport(2, "never_seen")
+    assert await headers() == {}
+    first, second, _ = [record.getMessage() for record in caplog.records if record.name == "sapwood.server"]
+    assert "never_seen, date moved, attribution moved)" in first
+    assert "never_seen, attribution dropped)" in second
+
+
+async def test_moved_lines_are_told_where_the_cache_is_explained(client, front):
+    front.cache = CacheReport(2, "never_seen", moved=MOVED)
+    _, answer = await client.post(BODIES[0][0], {**BODIES[0][1], "explain_cache": True})
+    assert told(answer)["moved_lines"] == [
+        {"kind": "date", "message": 0, "to": 0, "line": "Today is 2026-12-01"},
+        {"kind": "attribution", "message": 0, "to": 1, "line": "x-a: b"},
+    ]
