@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from sapwood.managers.tokenizer import cache_report
 from sapwood.managers.tokenizer.cache_report import CacheReports
 from sapwood.managers.tokenizer.prompt_text import PromptText, characters_begun
-from sapwood.managers.wire.answers import CacheMiss, CacheReport, TextChunk
+from sapwood.managers.wire.answers import CacheMiss, CacheReport, MissReason, TextChunk
 from sapwood.managers.wire.requests import Chat, Submit
 from sapwood.runtime.sampling.params import Sampling
 from sapwood.runtime.text.tokenizers.base import Fragment
@@ -233,6 +235,11 @@ def test_without_being_asked_nothing_is_quoted() -> None:
         Submit("r", Sampling(max_tokens=1, seed=0), prompt=["hello"]), prompt, CacheMiss(1, "never_seen", [97])
     )
     assert (report.position, report.character, report.cached_text, report.prompt_text) == (1, None, "", "")
+
+
+def test_the_guide_explains_every_reason() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "caching.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE)) == sorted(get_args(MissReason))
 
 
 def test_the_memory_of_conversations_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
