@@ -16,7 +16,7 @@ from .folding import Conversation, completed_tools, flattened, folded
 from .messages import Message, Tools
 from .template import ChatTemplate
 from .tool_formats import ToolFormat, with_tools_shown
-from .traces import TOOL_MARK, first_untraced, marked, marked_tools
+from .traces import TOOL_MARK, first_untraced, marked, marked_tools, shortened
 
 PLANNING_SECONDS = 2.0
 _MOST_PLANS = 512
@@ -50,11 +50,15 @@ class Planner:
     def fold(self, messages: Sequence[Message], tools: Tools | None, kwargs: dict[str, Any], *, opens: bool) -> Fold:
         """What makes of the conversation one that the template shows whole. Raises TemplateError if nothing does."""
         self._deadline = time.monotonic() + PLANNING_SECONDS
-        copies, _ = marked(messages)
+        short = shortened(messages)
+        copies, _ = marked(short)
         key = _written([copies, bool(tools), kwargs, opens])
         fold = self._plans.get(key)
         if fold is None:
-            fold = self._found(self.own_roles(messages), tools, kwargs, opens)
+            fold = self._found(self.own_roles(short), tools, kwargs, opens)
+            if fold is None:
+                reason = self._complaint(self.own_roles(messages), tools, kwargs, opens)
+                raise reason or TemplateError("the chat template does not show this conversation whole")
             if len(key) <= _LONGEST_PLAN:
                 _put(self._plans, key, fold, _MOST_PLANS)
         return fold
@@ -75,7 +79,9 @@ class Planner:
             if self._complaint(*flat, kwargs, opens) is None:
                 yield flat
 
-    def _found(self, messages: Sequence[Message], tools: Tools | None, kwargs: dict[str, Any], opens: bool) -> Fold:
+    def _found(
+        self, messages: Sequence[Message], tools: Tools | None, kwargs: dict[str, Any], opens: bool
+    ) -> Fold | None:
         complaint = self._complaint(messages, tools, kwargs, opens)
         if complaint is not None and self.no_tools is None and self._wants_list(kwargs):
             self.no_tools = []
@@ -91,7 +97,7 @@ class Planner:
         for way in ways:
             if self._complaint(*way(messages, tools), kwargs, opens) is None:
                 return way
-        raise complaint
+        return None
 
     def _wants_list(self, kwargs: dict[str, Any]) -> bool:
         """Whether the template fails without tools unless there is an empty list of them."""

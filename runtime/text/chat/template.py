@@ -120,7 +120,7 @@ class ChatTemplate:
         """
         mark = self._mark(variables)
         *before, last = variables["messages"]
-        messages = [*before, {**last, "content": last["content"] + mark + " "}]
+        messages = [*before, {**last, "content": f"{last['content'] or ''}{mark} "}]
         text = self._program.render({**variables, "messages": messages})
         end = text.rfind(mark)
         if end < 0:

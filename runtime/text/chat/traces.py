@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .messages import Message, Tools, function_of, loaded_arguments, with_function
+from .turns import turns_of
 
 _BASE = "7409182653"
+_LETTER = re.compile("[A-Za-z0-9]")
+_WORD = re.compile(r"\w+")
 _CONTENT, _REST, _NAME, _ARGUMENTS = range(4)
 _KEPT = frozenset({"role", "name", "tool_call_id", "type", "id"})  # templates look at what these say
 
@@ -45,11 +48,32 @@ def marked(messages: Sequence[Message]) -> tuple[list[Message], list[list[str]]]
             wanted.append(copy["content"])
         if message.get("tool_calls"):
             copy["tool_calls"] = [_marked_call(i, n, call, wanted, ids) for n, call in enumerate(message["tool_calls"])]
-        if message.get("tool_call_id") in ids:
-            copy["tool_call_id"] = ids[message["tool_call_id"]]
+        if isinstance(given := message.get("tool_call_id"), str):
+            copy["tool_call_id"] = ids.setdefault(given, _like(given, len(ids)))
         copies.append(copy)
         marks.append(wanted)
     return copies, marks
+
+
+def shortened(messages: Sequence[Message]) -> list[Message]:
+    """The conversation without rounds that only repeat, in kind, what came before: what a template makes of it follows
+    from the kinds of its turns, of their neighbours, and of those at both ends."""
+    kept: list[list[Message]] = []
+    kinds: list[Any] = []
+    seen: set[Any] = set()  # kinds of turns with the two before them
+    settled = 0  # of the kept ones, those up to the last that was new
+    for turn in turns_of(messages):
+        kept.append(turn)
+        kinds.append(tuple(map(_kind, turn)))
+        step = tuple(kinds[-3:])
+        if step not in seen:
+            seen.add(step)
+            settled = len(kept)
+            continue
+        again = next((i for i in range(len(kept) - 2, settled, -1) if kinds[i - 2 : i + 1] == kinds[-3:]), None)
+        if again is not None:
+            del kept[again + 1 :], kinds[again + 1 :]
+    return [message for turn in kept for message in turn]
 
 
 def first_untraced(text: str, marks: Sequence[Sequence[str]]) -> int | None:
@@ -60,16 +84,41 @@ def first_untraced(text: str, marks: Sequence[Sequence[str]]) -> int | None:
 def _marked_call(message: int, number: int, call: Any, wanted: list[str], ids: dict[str, str]) -> Mapping[str, Any]:
     function = function_of(call)
     name, value = _mark(message, _NAME, number), _mark(message, _ARGUMENTS, number)
-    call_id = call.get("id")
-    if isinstance(call_id, str):  # some ids hold the name, and are all that a prompt shows of it
-        ids[call_id] = re.sub(rf"(?<![\w-]){re.escape(str(function.get('name')))}(?![\w-])", name, call_id)
-        call = {**call, "id": ids[call_id]}
+    if isinstance(given := call.get("id"), str):
+        parts = re.split(rf"(?<![\w-]){re.escape(str(function.get('name')))}(?![\w-])", given)
+        # some ids hold the name, and are all that a prompt shows of it
+        call = {**call, "id": ids.setdefault(given, name.join(parts) if parts[1:] else _like(given, len(ids)))}
     wanted.append(name)
     arguments = loaded_arguments(function.get("arguments"))
     if not arguments:
         return with_function(call, name=name)
     wanted.append(value)
     return with_function(call, name=name, arguments=f'{{"q": "{value}' if isinstance(arguments, str) else {"q": value})
+
+
+def _kind(message: Message) -> Any:
+    """All that a template may go by, but texts."""
+    calls = [
+        (bool(arguments), isinstance(arguments, str), frozenset(call), _id_kind(call.get("id")))
+        for call in message.get("tool_calls", ())
+        for arguments in [loaded_arguments(function_of(call).get("arguments"))]
+    ]
+    id_kind = _id_kind(message.get("tool_call_id"))
+    return message["role"], bool(message["content"].strip()), frozenset(message), tuple(calls), id_kind
+
+
+def _id_kind(given: Any) -> Any:
+    if not isinstance(given, str):
+        return type(given)
+    return len(given) if given.isalnum() else _WORD.sub("a", given)
+
+
+def _like(given: str, number: int) -> str:
+    """An id as long as the one that is given, of the same kind of characters, with a number in it."""
+    digits = str(number)
+    if len(given) <= len(digits):
+        return given
+    return _LETTER.sub("a", given[: -len(digits)]) + digits
 
 
 def _mark(message: int, kind: int, number: int = 0) -> str:

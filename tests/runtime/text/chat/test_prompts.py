@@ -361,3 +361,22 @@ def test_trying_out_has_a_limit_of_time(with_control_tokens: Callable[[Any], Tok
 def test_a_style_is_used_for_calls_as_text(with_control_tokens: Callable[[Any], Tokenizer]) -> None:
     prompts = ChatPrompts({"default": CHATML}, with_control_tokens([]), lambda _: LLAMA3)
     assert prompts.render([U, call("c1")]) == ['<user>U.<assistant>{"name": "f0", "parameters": {"a": 1}}<go>']
+
+
+@pytest.mark.parametrize("source", [CHATML, GEMMA, LLAMA, MISTRAL, ITEMS])
+def test_a_longer_conversation_begins_like_the_shorter_one(prompt: Render, source: str) -> None:
+    """What was shown of earlier turns stays, so that the cache holds it."""
+    rounds = [
+        [U, A],
+        [U, call("call_1"), result("call_1"), A],
+        [U, call("call_2", "call_3"), result("call_3"), result("call_2"), A],
+        [U, call("abcDEF123", content="I do."), result("abcDEF123"), call("c", arguments='{"x'), result("c"), A],
+        [U, A, S],
+        [U, U, A],
+    ]
+    messages, before = [S], ""
+    for more in rounds * 3:
+        messages = [*messages, *more]
+        text = prompt(source, messages, [TOOL], add_generation_prompt=False).removesuffix("<model>")
+        assert text.startswith(before)
+        before = text if more[-1] is A else before
