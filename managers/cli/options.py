@@ -99,7 +99,7 @@ def _sampling_fields() -> dict[str, Field]:
 def config_of(arguments: argparse.Namespace) -> EngineConfig:
     """The engine's configuration. Raises ConfigError that names the option as it is typed."""
     typed = {name: getattr(arguments, name, None) for name in OPTIONS}
-    given = {name: tuple(v) if isinstance(v, list) else v for name, v in typed.items() if v is not None}
+    given: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in typed.items() if v is not None}
     try:
         return EngineConfig(**given)
     except ConfigError as error:
