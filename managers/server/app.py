@@ -19,6 +19,7 @@ from .native import render, routes
 from .openai import routes as openai_routes
 from .reading import MAX_BODY_BYTES
 from .responses import begin_headers, noted_headers
+from .responses_api import responses_routes
 from .server_state import STATE, ServerState
 
 log = logger("server")
@@ -26,6 +27,7 @@ log = logger("server")
 LAST_ANSWERS_SECONDS = 0.5  # at shutdown, for handlers to send their last event once their streams have ended
 ENDPOINTS: tuple[Endpoint, ...] = (
     *openai_routes.ENDPOINTS,
+    *responses_routes.ENDPOINTS,
     *routes.ENDPOINTS,
     *render.ENDPOINTS,
     *admin.ENDPOINTS,
