@@ -10,6 +10,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from ...runtime.errors import SapwoodError
+from ..front.requests.bodies import respelled
+from ..wire.errors import InvalidRequest
 from ..wire.logs import logger
 from . import admin
 from .connection import ServerRunner
@@ -17,7 +19,7 @@ from .endpoints import Endpoint, Handler
 from .errors import ErrorShape, UnknownPath, answer_for, openai_error
 from .native import render, routes
 from .openai import routes as openai_routes
-from .reading import MAX_BODY_BYTES
+from .reading import IGNORED, MAX_BODY_BYTES, SPELLED
 from .responses import begin_headers, noted_headers
 from .responses_api import responses_routes
 from .server_state import STATE, ServerState
@@ -68,8 +70,18 @@ def _make_app(state: ServerState) -> web.Application:
     app = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
     app[STATE] = state
     added = app.add_routes([web.route(each.method, each.path, each.handler) for each in ENDPOINTS])
+    app.on_response_prepare.append(_list_ignored)
     app[_ERRORS] = {cast(web.AbstractResource, r.resource).canonical: e.error for r, e in zip(added, ENDPOINTS)}
     return app
+
+
+async def _list_ignored(request: web.Request, response: web.StreamResponse) -> None:
+    """Every answer, streamed ones too, says which fields of the body had no effect; so does a metric."""
+    names: tuple[str, ...] = request.get(IGNORED, ())
+    if names and response.status < 400:
+        response.headers["X-Sapwood-Ignored-Fields"] = ", ".join(names)
+        for name in names:
+            request.app[STATE].metrics.ignored_fields.labels(name).inc()
 
 
 @web.middleware
@@ -90,6 +102,8 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         status = "404"
         response = answer_for(_unknown_path(request.app)).response(shape)
     except Exception as error:
+        if isinstance(error, InvalidRequest):
+            error = respelled(error, request.get(SPELLED, {}))
         if not isinstance(error, SapwoodError | web.HTTPException):
             log.exception("%s failed", endpoint)
         response = answer_for(error, stopping=state.phase == "stopping").response(shape)

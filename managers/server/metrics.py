@@ -43,6 +43,12 @@ class Metrics:
         self.answers = Counter(
             "sapwood_http_requests", "HTTP requests answered", ["endpoint", "status"], registry=self._registry
         )
+        self.ignored_fields = Counter(
+            "sapwood_ignored_fields",
+            "Fields of requests' bodies that had no effect, by name (of a fixed list)",
+            ["field"],
+            registry=self._registry,
+        )
         self.open_requests = Gauge(
             "sapwood_http_requests_open", "Generation and scoring requests being answered", registry=self._registry
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
 
-from ..front.requests.bodies import decode_body
+from ..front.requests.bodies import decode_tolerant
 from ..front.side_thread import in_thread
 from .server_state import STATE
 
@@ -19,6 +19,17 @@ LARGE_BODY_BYTES = 256 * 1024  # decoding and checking more may take long; that 
 
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
+
+
+def _key(name: str) -> Any:
+    """For what is kept with a request; aiohttp had plain text for that before 3.14."""
+    return web.RequestKey(name, object) if hasattr(web, "RequestKey") else name
+
+
+IGNORED = _key("ignored")
+"""Key of a request: the fields of its body that have no effect: the answer's header lists them."""
+SPELLED = _key("spelled")
+"""Key of a request: the names that its body has for fields which its struct calls otherwise; errors use these."""
 
 
 async def read_body(request: web.Request) -> bytes:
@@ -41,11 +52,12 @@ async def read_body(request: web.Request) -> bytes:
 
 async def understand(request: web.Request, struct: type[S], function: Callable[[S], T]) -> T:
     """What `function`, which needs no event loop, makes of the request's body. Raises InvalidRequest for what is no
-    `struct`, and what `function` raises."""
+    `struct`, and what `function` raises. What the struct tolerates is left out, and listed in the answer's header."""
     data = await read_body(request)
 
     def understood(data: bytes) -> T:
-        return function(decode_body(data, struct))
+        body, request[IGNORED], request[SPELLED] = decode_tolerant(data, struct)
+        return function(body)
 
     if len(data) <= LARGE_BODY_BYTES:
         return understood(data)

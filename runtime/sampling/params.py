@@ -42,7 +42,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             lowest=0,
             highest=MAX_TOKENS,
             unset=f"{DEFAULT_MAX_TOKENS} for a prompt, what the context leaves for messages",
-            elsewhere=("max_new_tokens", "max_completion_tokens"),
+            elsewhere=("max_new_tokens", "max_completion_tokens", "n_predict"),
             openai=False,  # each of its endpoints has its own
             metavar="N",
         ),
@@ -102,6 +102,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             lowest=0.01,  # logits divided by it must stay finite
             highest=100.0,
             unset="off",
+            elsewhere=("repeat_penalty",),
             metavar="R",
             kernels=True,
         ),
@@ -137,6 +138,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             lowest=-(2**63),
             highest=2**64 - 1,
             unset="a new one each time",
+            elsewhere=("random_seed", "sampling_seed"),
             metavar="N",
             kernels=True,
         ),
@@ -149,6 +151,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "k >= 0 wants each token's natural log-probability and those of the k likeliest tokens there",
             lowest=0,
             highest=MAX_LOGPROBS,
+            elsewhere=("n_probs",),
             openai=False,  # each of its endpoints has its own
         ),
     ] = None

@@ -8,20 +8,24 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from functools import reduce
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, reduce
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from ....constrained.near_names import probably_meant
 from ....runtime.declaration import declared
-from ...wire.errors import InvalidRequest, Path
+from ...wire.errors import FieldError, InvalidRequest, Path
+from .tolerated import Tolerated
 
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
+F = TypeVar("F", bound=FieldError)
 
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?([\w.\[\]]*)`$")  # no text of the user's is in it, but before it
 _SEARCHED_BYTES = 2**20  # larger bodies that are no JSON are not searched for what to blame
+_SAYS_NOTHING = {"n_predict": (-1, -2)}  # values of other servers' fields that mean what absence means
 _SPARE_LEVELS = 300  # of nesting: a message holds the value some levels down, and others read it deep in their stacks
 _PYTHON_NAMES = {"array": "list", "object": "dict", "null": "None"}
 _NAMED_FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`", re.DOTALL)
@@ -38,6 +42,98 @@ def decode_body(data: bytes, struct: type[S]) -> S:
         raise InvalidRequest("The body is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _malformed(data, error) from None
+
+
+class Understood(NamedTuple, Generic[S]):
+    """A body as its struct, and what else was in it. ignored: the tolerated fields that were left out. spelled: fields
+    of the struct that the body calls otherwise, with the names it has for them."""
+
+    body: S
+    ignored: tuple[str, ...] = ()
+    spelled: Mapping[str, str] = {}
+
+
+def decode_tolerant(data: bytes, struct: type[S]) -> Understood[S]:
+    """As `decode_body`, for a struct that says what it tolerates: its `tolerated`, a class variable, maps names to
+    `Tolerated`. Fields that other servers call otherwise are taken under these names, too (`Field.elsewhere`). A
+    method `unused` may name declared fields that were given and have no effect in this request."""
+    try:
+        body = msgspec.json.decode(data, type=struct)
+    except msgspec.ValidationError as error:
+        if not str(error).startswith("Object contains unknown field"):
+            raise _named(error, struct) from None
+        return _decode_others(data, struct)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Understood(decode_body(data, struct))
+    return Understood(body, tuple(_unused(body)))
+
+
+def _decode_others(data: bytes, struct: type[S]) -> Understood[S]:
+    """Of a body with fields that the struct does not have."""
+    tolerated: Mapping[str, Tolerated] = getattr(struct, "tolerated", {})
+    try:
+        given = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Understood(decode_body(data, struct))
+    own, others = {*struct.__struct_encode_fields__}, _spellings(struct)
+    ignored: list[str] = []
+    spelled: dict[str, str] = {}
+    for name in [each for each in given if each not in own]:
+        if name in others:
+            _respell(given, name, others[name], spelled)
+        elif name in tolerated:
+            value = _plain(given.pop(name), name)
+            tolerated[name].check(name, value)
+            if value is not None:  # which means what absence means
+                ignored.append(name)
+    body = _renaming(spelled, lambda: decode_body(msgspec.json.encode(given), struct))
+    return Understood(body, (*ignored, *_unused(body)), spelled)
+
+
+def _respell(given: dict[str, msgspec.Raw], name: str, own: str, spelled: dict[str, str]) -> None:
+    """Move a value to the field's own name. Raises InvalidRequest where that has another one already."""
+    raw = given.pop(name)
+    value = _plain(raw, name)
+    if value is None or value in _SAYS_NOTHING.get(name, ()):
+        return
+    if own not in given or _plain(given[own], own) is None:
+        given[own] = raw
+        spelled[own] = name
+    elif _plain(given[own], own) != value:
+        raise InvalidRequest(
+            [("".join(spelled.get(own, own)),), " and ", (name,), " are one field; give it once."], name
+        )
+
+
+def _plain(raw: msgspec.Raw, name: str) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest.about((name,), f"cannot be read: {error}.") from None
+
+
+def _renaming(spelled: Mapping[str, str], function: Callable[[], T]) -> T:
+    try:
+        return function()
+    except InvalidRequest as error:
+        raise respelled(error, spelled) from None
+
+
+def respelled(error: F, spelled: Mapping[str, str]) -> F:
+    """The error with its fields under the names that the body has for them."""
+    return error.renamed(lambda path: (spelled.get(str(path[0]), path[0]), *path[1:])) if spelled else error
+
+
+@cache
+def _spellings(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """The struct's own name of each field that others call otherwise."""
+    own = {*struct.__struct_encode_fields__}
+    return {other: name for name, said in declared(struct).items() for other in said.elsewhere if other not in own}
+
+
+def _unused(body: msgspec.Struct) -> Sequence[str]:
+    unused: Callable[[], Sequence[str]] | None = getattr(body, "unused", None)
+    return unused() if unused is not None else ()
 
 
 def struct_from(fields: Mapping[str, Any], struct: type[S], noun: str = "field") -> S:

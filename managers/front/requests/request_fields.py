@@ -34,7 +34,14 @@ class CompletionFields(SamplingParams, frozen=True, kw_only=True, forbid_unknown
     stop: Annotated[str | list[str], Field("end before this text", metavar="TEXT")] = msgspec.field(
         default_factory=list
     )
-    include_stop: Annotated[bool, Field("what ended the completion stays in it", language=False)] = False
+    include_stop: Annotated[
+        bool,
+        Field(
+            "what ended the completion stays in it",
+            elsewhere=("include_stop_str_in_output", "no_stop_trim"),
+            language=False,
+        ),
+    ] = False
     skip_special_tokens: Annotated[bool, Field("control tokens have no text in the completion", language=False)] = True
     allow_control_tokens: Annotated[
         bool,
@@ -43,7 +50,9 @@ class CompletionFields(SamplingParams, frozen=True, kw_only=True, forbid_unknown
             language=False,
         ),
     ] = False
-    cache_salt: Annotated[str, Field("only requests of the same salt share cached prefixes", language=False)] = ""
+    cache_salt: Annotated[
+        str, Field("only requests of the same salt share cached prefixes", elsewhere=("extra_key",), language=False)
+    ] = ""
     explain_cache: Annotated[
         bool,
         Field("the answer says where the prompt left the cached path, and why", language=False),
@@ -66,7 +75,7 @@ class CompletionFields(SamplingParams, frozen=True, kw_only=True, forbid_unknown
     )
     ebnf: Annotated[
         str | None,
-        Field("a grammar in GBNF style, whose start rule is `root`", elsewhere=("guided_grammar",)),
+        Field("a grammar in GBNF style, whose start rule is `root`", elsewhere=("guided_grammar", "grammar")),
     ] = None
     choice: Annotated[
         list[str] | None,
@@ -155,7 +164,9 @@ class GenerateRequest(CompletionFields, frozen=True, kw_only=True, forbid_unknow
         Field("the first position of prompt_logprobs", lowest=0, highest=MAX_TOKENS, openai=False, language=False),
     ] = 0
     echo: bool = False
-    request_id: str | None = None
+    request_id: Annotated[
+        str | None, Field("the request's name, for answers and log", elsewhere=("rid",), openai=False, language=False)
+    ] = None
 
 
 class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -142,8 +142,6 @@ def check_tool_choice(
     if not tools:
         if choice not in (None, "none", "auto"):
             raise InvalidRequest.about(("tool_choice",), "needs tools.")
-        if parallel is not None:
-            raise InvalidRequest.about(("parallel_tool_calls",), "needs tools.")
         return ToolChoice()
     names = [tool[tool.get("type", "function")]["name"] for tool in tools]
     once = parallel is False

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import msgspec
 from aiohttp import web
 
 from ...front.generation import Completion, Score, ToolCall
 from ...front.requests.params import score_to_submit, to_submit
 from ...front.requests.request_fields import GenerateRequest, ScoreRequest
+from ...front.requests.tolerated import TOLERATED, Tolerated
 from ...wire.answers import Alternative, Finish, TextChunk, TokenLogprob, ToolCallPiece
 from ...wire.requests import Submit
 from ..endpoints import Endpoint
@@ -22,6 +26,8 @@ from ..work import Work
 
 class GenerateBody(GenerateRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of /generate: see `managers.front.requests.request_fields.GenerateRequest` for the other fields."""
+
+    tolerated: ClassVar[Mapping[str, Tolerated]] = TOLERATED
 
     model: str | None = None
     stream: bool = False

@@ -1,18 +1,21 @@
 """The bodies of the OpenAI endpoints and what they become: native requests, checked further by `front.requests.params`.
 
-A field of OpenAI's that asks for something Sapwood does not do is refused by its name; none is accepted and ignored.
+A field that asks for something Sapwood does not do is refused by its name; what asks for nothing that could be done
+wrong is tolerated, and listed in the answer's header (`front.requests.tolerated`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from ....runtime.declaration import with_nulls
+from ....runtime.declaration import Field, with_nulls
 from ...front.requests.constraints import KINDS
 from ...front.requests.params import MAX_NAME
 from ...front.requests.request_fields import CompletionFields, GenerateRequest
+from ...front.requests.tolerated import CHAT_TOLERATED, TEXT_TOLERATED, Tolerated
 from ...wire.errors import InvalidRequest
 from .response_format import FIELD, constraint_fields
 
@@ -20,6 +23,7 @@ COMPLETION_MAX_TOKENS = 16  # OpenAI's own default for this endpoint
 MAX_PROMPTS = 1024
 MAX_TOP_LOGPROBS = 20
 
+_MAX_TOKENS = Field("most tokens of a completion", elsewhere=("n_predict", "max_new_tokens"))
 _Declared = with_nulls("_Declared", CompletionFields, lambda field: field.openai)
 
 
@@ -27,6 +31,7 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """include_usage: one more chunk at the end, with no choices and the counts of the whole request."""
 
     include_usage: bool | None = None
+    include_obfuscation: bool | None = None
 
 
 class SharedFields(_Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,12 +39,19 @@ class SharedFields(_Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
     in GenerateRequest. Null means what absent means. `user` is written to the log and has no other effect."""
 
     model: str | None = None
-    max_tokens: int | None = None
+    max_tokens: Annotated[int | None, _MAX_TOKENS] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
-    request_id: str | None = None
+    request_id: Annotated[str | None, Field("the request's name", elsewhere=("rid",))] = None
     response_format: dict[str, Any] | None = None
+
+    def unused(self) -> list[str]:
+        """Fields that are given and have no effect on the answer."""
+        found = ["user"] if self.user is not None else []
+        if self.stream_options is not None and self.stream_options.include_obfuscation is not None:
+            found.append("stream_options.include_obfuscation")
+        return found
 
     @property
     def constrained(self) -> bool:
@@ -85,8 +97,10 @@ class SharedFields(_Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
 class CompletionBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of /v1/completions."""
 
+    tolerated: ClassVar[Mapping[str, Tolerated]] = TEXT_TOLERATED
+
     prompt: str | list[str | int | list[int]]
-    logprobs: int | None = None
+    logprobs: Annotated[int | None, Field("the likeliest tokens at each position", elsewhere=("n_probs",))] = None
     echo: bool | None = None
     best_of: int | None = None
     suffix: str | None = None
@@ -110,7 +124,9 @@ class CompletionBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ChatBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of /v1/chat/completions. Fields after `chat_template_kwargs` are OpenAI's that are not supported yet."""
+    """The body of /v1/chat/completions."""
+
+    tolerated: ClassVar[Mapping[str, Tolerated]] = CHAT_TOLERATED
 
     messages: list[dict[str, Any]]
     max_completion_tokens: int | None = None
@@ -119,31 +135,26 @@ class ChatBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    modalities: list[str] | None = None
-    store: bool | None = None
-    service_tier: str | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
-    audio: Any = None
-    function_call: Any = None
-    functions: Any = None
-    metadata: Any = None
     prediction: Any = None
-    prompt_cache_key: Any = None
-    prompt_cache_retention: Any = None
-    reasoning_effort: Any = None
-    safety_identifier: Any = None
-    verbosity: Any = None
-    web_search_options: Any = None
+
+    def unused(self) -> list[str]:
+        found = super().unused()
+        if self.parallel_tool_calls is not None and not self.tools:
+            found.append("parallel_tool_calls")
+        if self.top_logprobs is not None and not self.logprobs:
+            found.append("top_logprobs")
+        return found
 
     def requests(self) -> list[GenerateRequest]:
         """The one native request that this conversation is. Raises InvalidRequest naming the field."""
         _refuse_unsupported(self)
         fields = self.shared()
-        if self.max_completion_tokens is not None and self.max_tokens is not None:
-            raise InvalidRequest("Give max_completion_tokens or max_tokens, not both.", "max_tokens")
+        if len({self.max_completion_tokens, self.max_tokens} - {None}) > 1:
+            raise InvalidRequest("max_completion_tokens and max_tokens are one field; give it once.", "max_tokens")
         fields["max_tokens"] = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         fields["logprobs"] = self._logprobs()
         fields["tools"] = self.tools or None
@@ -165,7 +176,7 @@ class ChatBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def _logprobs(self) -> int | None:
         top = self.top_logprobs
         if not self.logprobs:
-            if top is not None:
+            if top:
                 raise InvalidRequest("top_logprobs needs logprobs to be true.", "top_logprobs")
             return None
         if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
@@ -199,31 +210,9 @@ def _filled(prompt: Any, place: str) -> Any:
     return prompt
 
 
-_UNSUPPORTED = {
-    "audio": "audio is not supported",
-    "function_call": "function_call is not supported; it was replaced by tool_choice",
-    "functions": "functions is not supported; it was replaced by tools",
-    "metadata": "metadata is not supported; nothing is stored",
-    "prediction": "prediction is not supported",
-    "prompt_cache_key": "prompt_cache_key is not supported; prefixes are shared anyway, unless cache_salt differs",
-    "prompt_cache_retention": "prompt_cache_retention is not supported",
-    "reasoning_effort": "reasoning_effort is not supported",
-    "safety_identifier": "safety_identifier is not supported; user is written to the log",
-    "verbosity": "verbosity is not supported",
-    "web_search_options": "web_search_options is not supported",
-}
-
-
 def _refuse_unsupported(body: ChatBody) -> None:
-    for field, sentence in _UNSUPPORTED.items():
-        if getattr(body, field) is not None:
-            raise InvalidRequest(f"{sentence}.", field)
-    if body.modalities not in (None, ["text"]):
-        raise InvalidRequest('modalities may only be ["text"].', "modalities")
-    if body.store:
-        raise InvalidRequest("store is not supported; nothing is stored.", "store")
-    if body.service_tier not in (None, "auto", "default"):
-        raise InvalidRequest("service_tier may only be 'auto' or 'default'.", "service_tier")
+    if body.prediction is not None:
+        raise InvalidRequest("prediction is not supported.", "prediction")
     for i, message in enumerate(body.messages):
         for key in ("function_call", "audio"):
             if message.get(key) is not None:

@@ -126,7 +126,6 @@ def test_the_options_reach_the_constraint() -> None:
         ({"messages": USER, "tools": [TOOL], "ignore_eos": True}, "ignore_eos"),
         ({"messages": USER, "tools": [TOOL], "tool_choice": "none", "strict": False}, "strict"),
         ({"tool_choice": "auto"}, "tool_choice"),
-        ({"parallel_tool_calls": True}, "parallel_tool_calls"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(fields: dict[str, Any], field: str) -> None:
