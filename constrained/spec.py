@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 Kind = Literal["json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag"]
-EngineName = Literal["llguidance", "xgrammar"]
+EngineName = Literal["llguidance", "xgrammar", "none"]
 
 MAX_CONSTRAINT_BYTES = 1 << 20  # of a constraint's body, and of any other JSON text that is read here
 MAX_CHOICES = 10_000
@@ -56,14 +56,31 @@ class Unenforced(msgspec.Struct, frozen=True, array_like=True):
     reason: str
 
 
+class Thinking(msgspec.Struct, frozen=True, array_like=True):
+    """What comes before the answer that is constrained: free text between two marks.
+
+    inside: the completion starts within it; else it may start with the opening mark, or with the answer. tokens: the
+    control tokens that stand in the marks, with their texts. gap: what stands between closing mark and answer. budget:
+    after so many tokens of thinking the closing mark follows; -1 is no bound.
+    """
+
+    inside: bool
+    opening: str
+    closing: str
+    tokens: dict[int, str] = {}
+    gap: str = ""
+    budget: int = -1
+
+
 class Compiled(msgspec.Struct, frozen=True, array_like=True):
     """A constraint that was checked and compiled: all that a worker needs to start matchers for it.
 
-    key: the constraint's (`constraint_key`). engine: whose matcher `payload` is for.
+    key: the constraint's (`constraint_key`). engine: whose matcher `payload` is for; "none" allows any answer.
     payload: the engine's own form of the grammar (for llguidance its text, for xgrammar its serialized grammar).
     checks: what is checked beside the grammar whenever a value closes, as JSON text; "" for nothing.
     enforced: the keywords of the schema that grammar and checks enforce, sorted. relaxed: those which only `strict:
-    false` let pass, and annotations by the standard that nothing could enforce (unknown formats).
+    false` let pass, and annotations by the standard that nothing could enforce (unknown formats). thinking: what comes
+    before all that.
     """
 
     key: str
@@ -72,6 +89,14 @@ class Compiled(msgspec.Struct, frozen=True, array_like=True):
     checks: str = ""
     enforced: list[str] = []
     relaxed: list[Unenforced] = []
+    thinking: Thinking | None = None
+
+
+def with_thinking(compiled: Compiled | None, thinking: Thinking) -> Compiled:
+    """The constraint of an answer with thinking before it; None allows any answer."""
+    compiled = compiled or Compiled("", "none", b"")
+    key = hashlib.sha256(compiled.key.encode() + msgspec.json.encode(thinking)).hexdigest()
+    return msgspec.structs.replace(compiled, key=key, thinking=thinking)
 
 
 class ConstraintError(ValueError):

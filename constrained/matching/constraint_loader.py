@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..engines.base import Template
 from ..engines.registry import load
 from ..spec import Compiled
 from ..vocabulary import Vocabulary
 from .completion import ConstrainedCompletion
+from .interface import TokenConstraint
 from .jump_forward import JumpForward
+from .thinking import ThinkingCompletion
 
 MAX_FORCED = 32
 """How many forced tokens one edit may have unless the caller says otherwise."""
@@ -31,22 +35,37 @@ class ConstraintLoader:
 
         Raises ConstraintError for a payload that its engine cannot read.
         """
-        return LoadedConstraint(load(compiled, self._vocabulary), compiled.checks, self._jump_forward)
+        template = None if compiled.engine == "none" else load(compiled, self._vocabulary)
+        return LoadedConstraint(template, compiled, self._vocabulary, self._jump_forward)
 
 
 class LoadedConstraint:
     """One constraint, ready for any number of completions."""
 
-    def __init__(self, template: Template, checks: str, jump_forward: JumpForward) -> None:
+    def __init__(
+        self, template: Template | None, compiled: Compiled, vocabulary: Vocabulary, jump_forward: JumpForward
+    ) -> None:
+        """template: None where any answer is allowed, after thinking that is not."""
         self._template = template
-        self._checks = checks
+        self._checks = compiled.checks
+        self._thinking = compiled.thinking
+        self._vocabulary = vocabulary
         self._jump_forward = jump_forward
 
-    def start(self, *, jump_forward: bool = True) -> ConstrainedCompletion:
+    def start(self, *, jump_forward: bool = True) -> TokenConstraint:
         """A completion without a token yet. Cheap. Without `jump_forward`, every token is sampled."""
+        answer = None
+        if self._template is not None:
+            answer = partial(self._answer, self._template)
+        if self._thinking is not None:
+            return ThinkingCompletion(self._thinking, self._vocabulary, answer, jump_forward=jump_forward)
+        assert answer is not None
+        return answer(jump_forward)
+
+    def _answer(self, template: Template, jump_forward: bool) -> ConstrainedCompletion:
         checker = None
         if self._checks:
             from .checks import Checker
 
             checker = Checker(self._checks)
-        return ConstrainedCompletion(self._template.start(), checker, self._jump_forward if jump_forward else None)
+        return ConstrainedCompletion(template.start(), checker, self._jump_forward if jump_forward else None)

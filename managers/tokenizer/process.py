@@ -36,6 +36,7 @@ from .cache_report import CacheReports
 from .grammars.pool import CompilerFailed
 from .grammars.service import GrammarService, Refused
 from .prompt_encoding import Encoded, PromptEncoder, encoding_work, rendering_work
+from .reasoning_output import reasoning_output, thinking_first
 from .text_output import SampleOutput
 from .tool_calling import CallOutput, calls_tools, complaint_about, constraint_with_tools
 
@@ -92,7 +93,7 @@ class TokenizerProcess:
 
         def prompts(tokenizer: Tokenizer) -> ChatPrompts | None:
             style = partial(tool_format, options.tool_format)
-            return ChatPrompts(templates, tokenizer, style) if templates else None
+            return ChatPrompts(templates, tokenizer, style, options.reasoning_format) if templates else None
 
         self._short = _Lane("short", lambda: self._tokenizer, prompts)
         self._long = _Lane("long", lambda: load_tokenizer(model_path), prompts)
@@ -172,6 +173,10 @@ class TokenizerProcess:
     def _open_samples(self, encoded: Encoded, grammar: Compiled | None) -> None:
         submit = encoded.submit
         relaxed = grammar.relaxed if grammar is not None else []
+        thinks = partial(
+            reasoning_output, submit.chat, encoded.reasoning, self._tokenizer, constrained=grammar is not None
+        )
+        grammar = thinking_first(grammar, encoded.reasoning, self._tokenizer)
         self._open[submit.request_id] = {
             i: SampleOutput(
                 self._tokenizer,
@@ -181,6 +186,7 @@ class TokenizerProcess:
                 encoded.prompt_text,
                 CallOutput(self._style, submit) if self._style is not None and calls_tools(submit) else None,
                 relaxed if i == 0 else (),
+                thinks(),
             )
             for i, sequence in enumerate(encoded.sequences)
         }

@@ -6,6 +6,7 @@ It must not keep anything between requests: a request is a function of its messa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
@@ -15,12 +16,13 @@ from msgspec.structs import replace
 
 from ...runtime.errors import TemplateError
 from ...runtime.records import pack_ids, unpack_ids
-from ...runtime.text.chat.prompts import ChatPrompts
-from ...runtime.text.tokenizers.base import Fragment, Tokenizer
+from ...runtime.text.chat.prompts import ChatPrompt, ChatPrompts
+from ...runtime.text.tokenizers.base import Tokenizer
 from ...runtime.wanted import Wanted
 from ..wire.errors import InvalidRequest, Path
 from ..wire.requests import Chat, Submit, TokenizedRequest
 from .prompt_text import PromptText, characters_begun
+from .reasoning_output import ReasoningStart, reasoning_start, template_kwargs
 
 _MASK = 2**64 - 1
 
@@ -37,13 +39,14 @@ class Sequence:
 @dataclass(frozen=True)
 class Encoded:
     """A request in tokens: `sequences` by sample index, and the prompt's own text for `echo` ("" without). first: the
-    first one, as text."""
+    first one, as text. reasoning: how the completions begin, where they may think first."""
 
     submit: Submit
     sequences: list[Sequence]
     requests: list[TokenizedRequest]
     prompt_text: str
     first: PromptText
+    reasoning: ReasoningStart | None = None
 
 
 class PromptEncoder:
@@ -66,9 +69,10 @@ class PromptEncoder:
             raise _too_long(
                 f"at least {at_least}" if text or submit.chat is not None else str(at_least), max_context, (field,)
             )
-        fragments = None
+        fragments, reasoning = None, None
         if submit.chat is not None:
-            fragments = self._fitting_fragments(submit.chat, max_context)
+            rendered = self._fitting_prompt(submit.chat, max_context)
+            fragments, reasoning = rendered.fragments, reasoning_start(rendered, submit.chat.reasoning)
             prompt = self._tokenizer.encode_fragments(fragments)
         else:
             prompt = self._encode_runs(submit, submit.prompt or [[]])
@@ -83,14 +87,15 @@ class PromptEncoder:
             sequences = self._continued(submit, prompt, max_context)
         requests = [self._request(submit, i, sequence, max_context) for i, sequence in enumerate(sequences)]
         first = PromptText(self._tokenizer, self._characters, unpack_ids(requests[0].token_ids), fragments)
-        return Encoded(submit, sequences, requests, self._prompt_text(submit) if submit.echo else "", first)
+        text_before = self._prompt_text(submit) if submit.echo else ""
+        return Encoded(submit, sequences, requests, text_before, first, reasoning)
 
     def render(self, chat: Chat) -> tuple[list[str | list[int]], str]:
         """A conversation as a prompt, text and ids of control tokens by turns, and as its text. Raises InvalidRequest.
 
         As a request's prompt it gives the same tokens as the conversation itself.
         """
-        fragments = self._render_chat(chat)
+        fragments = self._render_chat(chat).fragments
         prompt: list[str | list[int]] = []
         for is_text, neighbours in groupby(fragments, lambda fragment: isinstance(fragment, str)):
             run = list(neighbours)
@@ -98,23 +103,23 @@ class PromptEncoder:
         text = "".join(f if isinstance(f, str) else self._tokenizer.token_text(f) for f in fragments)
         return prompt, text
 
-    def _fitting_fragments(self, chat: Chat, max_context: int) -> list[Fragment]:
-        fragments = self._render_chat(chat)
-        at_least = sum(len(each) // self._longest_token if isinstance(each, str) else 1 for each in fragments)
+    def _fitting_prompt(self, chat: Chat, max_context: int) -> ChatPrompt:
+        prompt = self._render_chat(chat)
+        at_least = sum(len(each) // self._longest_token if isinstance(each, str) else 1 for each in prompt.fragments)
         if at_least >= max_context:  # also what stands elsewhere than in the contents: in tools, in calls of them
             raise _too_long(f"at least {at_least}", max_context, ("messages",))
-        return fragments
+        return prompt
 
-    def _render_chat(self, chat: Chat) -> list[Fragment]:
+    def _render_chat(self, chat: Chat) -> ChatPrompt:
         if self._prompts is None:
             raise InvalidRequest("This model has no chat template; send a prompt instead of messages.", "messages")
         try:
-            return self._prompts.render(
+            return self._prompts.prompt(
                 chat.messages,
-                tools=chat.tools,
-                add_generation_prompt=chat.add_generation_prompt,
-                continue_final_message=chat.continue_final_message,
-                template_kwargs=chat.template_kwargs,
+                chat.tools,
+                chat.add_generation_prompt,
+                chat.continue_final_message,
+                partial(template_kwargs, chat),
                 allow_control=chat.allow_control_tokens,
             )
         except TemplateError as error:

@@ -15,6 +15,7 @@ from ...runtime.wanted import HiddenStates, PromptLogprobs
 from ..wire.answers import Alternative, Finish, TextChunk, TokenChunk, TokenLogprob, ToolCallPiece
 from ..wire.requests import Submit
 from .prompt_encoding import Sequence
+from .reasoning_output import ReasoningOutput
 from .tool_calling import CallOutput
 
 _NO_TOP = TopLogprobs([], [])
@@ -36,8 +37,10 @@ class SampleOutput:
         prompt_text: str,
         calls: CallOutput | None = None,
         relaxed: Iterable[Unenforced] = (),
+        reasoning: ReasoningOutput | None = None,
     ) -> None:
-        """calls: where tools may be called. relaxed: what the first chunk is to say of the constraint."""
+        """calls: where tools may be called. relaxed: what the first chunk is to say of the constraint. reasoning:
+        where the completion may think."""
         self._tokenizer = tokenizer
         self._submit = submit
         self._index = index
@@ -46,6 +49,7 @@ class SampleOutput:
         self._matcher = StopMatcher(submit.stop)
         self._pending_text = prompt_text
         self._calls = calls
+        self._reasoning = reasoning
         self._relaxed = list(relaxed)
         self._prompt_logprobs_due = sequence.wanted is not None and sequence.wanted.kind == "logprobs"
         self._count = 0
@@ -60,7 +64,8 @@ class SampleOutput:
             self._count += 1
             if self._ends_without_text(token_id, taken, chunk):
                 break
-            emitted, finish = self._push(self._detokenizer.push([token_id]))
+            shown = self._reasoning.shown if self._reasoning is not None else ()
+            emitted, finish = self._push(self._detokenizer.push([token_id], shown))
             text += emitted
             if finish is not None:
                 break
@@ -90,6 +95,8 @@ class SampleOutput:
             relaxed=relaxed,
             tool_calls=pieces,
             hidden=chunk.prompt if isinstance(chunk.prompt, HiddenStates) else None,
+            reasoning=self._reasoning.take() if self._reasoning is not None else "",
+            reasoning_tokens=self._reasoning.tokens if self._reasoning is not None else 0,
         )
 
     def _ends_without_text(self, token_id: int, taken: int, chunk: TokenChunk) -> bool:
@@ -97,6 +104,12 @@ class SampleOutput:
         return is_end and not self._submit.include_stop
 
     def _push(self, text: str) -> tuple[str, Finish | None]:
+        if self._reasoning is not None:
+            text = self._reasoning.push(text, self._count)
+        return self._match(text)
+
+    def _match(self, text: str) -> tuple[str, Finish | None]:
+        """The text of the answer up to a stop string."""
         if self._count <= self._submit.sampling.min_tokens:
             return text, None
         emitted, matched = self._matcher.push(text)
@@ -107,6 +120,9 @@ class SampleOutput:
     def _end(self, finish: Finish) -> tuple[str, Finish]:
         """Let out what was held back: bytes of an unfinished character, and the possible start of a stop string."""
         text, stopped = self._push(self._detokenizer.flush())
+        if self._reasoning is not None and stopped is None:
+            rest, stopped = self._match(self._reasoning.flush())
+            text += rest
         return (text, stopped) if stopped is not None else (text + self._matcher.flush(), finish)
 
     def _prompt_logprobs(self, chunk: TokenChunk) -> list[TokenLogprob] | None:

@@ -10,11 +10,13 @@ from typing import Annotated
 
 from ...runtime.options import MODEL, SCHEDULING, ExecutorOptions, Option, declared
 from ...runtime.text.chat.tool_formats import TOOL_FORMATS
+from ...runtime.text.reasoning.formats import REASONING_FORMATS
 from .errors import ConfigError
 from .volatile_lines import MAX_PATTERNS, complaint_about_pattern
 
 SCHEDULES = ("lpm", "fcfs")
 TOOL_STYLES = ("auto", *TOOL_FORMATS)
+REASONING_CHOICES = ("auto", "none", *REASONING_FORMATS)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _SOURCES = "the alias smollm2, a .gguf file, a Hugging Face directory, or a hub id"
 CACHE = "~/.cache/sapwood, or $SAPWOOD_HOME"
@@ -39,6 +41,15 @@ class EngineConfig(ExecutorOptions, frozen=True, kw_only=True, forbid_unknown_fi
     tool_format: Annotated[
         str,
         Option("how the model writes tool calls; auto: as its template shows", MODEL, choices=TOOL_STYLES),
+    ] = "auto"
+    reasoning_format: Annotated[
+        str,
+        Option(
+            "how the model marks what it thinks before it answers; auto: as its template or vocabulary shows; none: it "
+            "stays text",
+            MODEL,
+            choices=REASONING_CHOICES,
+        ),
     ] = "auto"
     chat_template: Annotated[
         str,

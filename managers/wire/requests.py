@@ -20,6 +20,21 @@ class CustomFormat(Part, frozen=True):
     definition: str = ""
 
 
+class ReasoningOptions(Part, frozen=True):
+    """How a model that thinks before it answers is to do so.
+
+    enabled: whether it is to; None leaves that to its template. effort: "" or one of OpenAI's words. budget: after so
+    many tokens the thinking is ended; -1 is no bound. separate: tell it from the answer, else it stays text. include:
+    show it.
+    """
+
+    enabled: bool | None = None
+    effort: str = ""
+    budget: int = -1
+    separate: bool = True
+    include: bool = True
+
+
 class Chat(Part, frozen=True):
     """A conversation for the model's chat template. `messages` are as OpenAI has them, already checked by the front.
 
@@ -38,6 +53,7 @@ class Chat(Part, frozen=True):
     continue_final_message: bool = False
     template_kwargs: dict[str, Any] = {}
     allow_control_tokens: bool = False
+    reasoning: ReasoningOptions = ReasoningOptions()
 
 
 class Submit(Message, frozen=True):

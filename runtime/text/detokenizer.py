@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from .tokenizers.base import Tokenizer
 
@@ -19,10 +19,11 @@ class Detokenizer:
         self._skipped = tokenizer.control_ids if skip_special_tokens else frozenset()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def push(self, token_ids: Iterable[int]) -> str:
-        """The text that these next tokens complete; may be empty."""
+    def push(self, token_ids: Iterable[int], shown: Collection[int] = ()) -> str:
+        """The text that these next tokens complete; may be empty. shown: ids that are not skipped this time."""
         token_bytes = self._tokenizer.token_bytes
-        return self._decoder.decode(b"".join(token_bytes(i) for i in token_ids if i not in self._skipped))
+        kept = (i for i in token_ids if i not in self._skipped or i in shown)
+        return self._decoder.decode(b"".join(map(token_bytes, kept)))
 
     def flush(self) -> str:
         """At the end of the sequence: U+FFFD for a character that was left unfinished, else nothing."""

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...errors import TemplateError
+from ..reasoning.template_reasoning import TemplateReasoning
+from ..tokenizers.base import Tokenizer
 from .abilities import Abilities
 from .folding import Conversation, completed_tools, flattened, folded
 from .messages import Message, Tools
+from .own_text import OwnText
 from .template import ChatTemplate
 from .tool_formats import ToolFormat, with_tools_shown
 from .traces import TOOL_MARK, first_untraced, marked, marked_tools, shortened
 
 PLANNING_SECONDS = 2.0
+_PROBING_SECONDS = 0.2
 _MOST_PLANS = 512
 _MOST_KWARGS = 8
 _LONGEST_PLAN = 1 << 16
@@ -32,14 +36,21 @@ class Planner:
     no_tools: what `tools` is without tools; some templates ask for a list.
     """
 
-    def __init__(self, template: ChatTemplate, style: ToolFormat) -> None:
+    def __init__(self, template: ChatTemplate, style: ToolFormat, reasoning: str, tokenizer: Tokenizer) -> None:
+        """style: how calls are written as text. reasoning: the name of how thinking is marked, or "auto"."""
         self.template = template
+        self.reasoning = TemplateReasoning(reasoning, template.words, template.variables, tokenizer, self._tried)
         self._style = style
         self._knows_developer = template.names_role("developer")
         self._plans: dict[str, Fold] = {}
         self._abilities: dict[str, Abilities] = {}
         self._deadline = 0.0
         self.no_tools: Tools | None = None
+
+    def _tried(self, messages: Sequence[Message], opens: bool, kwargs: Mapping[str, Any]) -> OwnText:
+        """The text of a tiny conversation."""
+        deadline = time.monotonic() + _PROBING_SECONDS
+        return self.template.text(messages, self.no_tools, opens, False, kwargs, deadline=deadline)
 
     def own_roles(self, messages: Sequence[Message]) -> list[Message]:
         """`developer` is the newer name of `system`: a template that does not know it sees the older one."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import TemplateError, TemplateRefusal
+from ..reasoning.formats import Begins
+from ..reasoning.template_reasoning import TemplateReasoning
 from ..tokenizers.base import Fragment, Tokenizer
 from .messages import Message, Tools, has_tool_calls, normalize
 from .own_text import OwnText
@@ -22,6 +25,16 @@ from .tool_formats import HERMES, ToolFormat
 DEFAULT, TOOL_USE = "default", "tool_use"
 
 
+@dataclass(frozen=True)
+class ChatPrompt:
+    """fragments: the prompt as plain text and ids. begins: where a completion of it does, between the marks of
+    `reasoning`."""
+
+    fragments: list[Fragment]
+    reasoning: TemplateReasoning
+    begins: Begins
+
+
 class ChatPrompts:
     """The templates of one model by name. Not for use by several threads at once."""
 
@@ -30,11 +43,14 @@ class ChatPrompts:
         sources: Mapping[str, str],
         tokenizer: Tokenizer,
         tool_format: Callable[[str], ToolFormat | None] = lambda source: None,
+        reasoning: str = "auto",
     ) -> None:
-        """tool_format: how a template's model writes calls. A template is compiled when it is first needed."""
+        """tool_format: how a template's model writes calls. reasoning: the name of how it marks its thinking, see
+        `reasoning.formats`. A template is compiled when it is first needed."""
         self._sources = sources
         self._tokenizer = tokenizer
         self._tool_format = tool_format
+        self._reasoning = reasoning
         self._planners: dict[str, Planner] = {}
 
     def render(
@@ -52,15 +68,44 @@ class ChatPrompts:
 
         Raises TemplateError.
         """
+        return self.prompt(
+            messages,
+            tools,
+            add_generation_prompt,
+            continue_final_message,
+            lambda _: template_kwargs,
+            allow_control=allow_control,
+        ).fragments
+
+    def prompt(
+        self,
+        messages: Messages,
+        tools: Tools | None,
+        add_generation_prompt: bool,
+        continue_final_message: bool,
+        template_kwargs: Callable[[TemplateReasoning], Mapping[str, Any]],
+        *,
+        allow_control: bool = False,
+    ) -> ChatPrompt:
+        """As `render`, with what there is to know of the model's thinking. template_kwargs: made for the template that
+        renders."""
         parts = TokenParts()
         normal = normalize(messages, stand_in=parts.stand_in)
         planner = self._planner(tools)
-        text = self._text(planner, normal, tools, add_generation_prompt, continue_final_message, {**template_kwargs})
+        reasoning = planner.reasoning
+        normal = reasoning.with_own_field(normal)
+        kwargs = {**template_kwargs(reasoning)}
+        text = self._text(planner, normal, tools, add_generation_prompt, continue_final_message, kwargs)
         fragments: list[Fragment] = []
         for piece in parts.split(text):
             is_text = isinstance(piece, str)
             fragments += planner.template.fragments(piece, allow_control=allow_control) if is_text else piece
-        return fragments
+        last = normal[-1]["content"] if continue_final_message else ""
+        return ChatPrompt(fragments, reasoning, reasoning.continued(last, text))
+
+    def reasoning(self) -> TemplateReasoning:
+        """How the usual template deals with thinking. Raises TemplateError."""
+        return self._planner(None).reasoning
 
     def _text(
         self,
@@ -96,5 +141,6 @@ class ChatPrompts:
         if name not in self._planners:
             source = self._sources[name]
             style = self._tool_format(source) or HERMES
-            self._planners[name] = Planner(ChatTemplate(source, self._tokenizer), style)
+            template = ChatTemplate(source, self._tokenizer)
+            self._planners[name] = Planner(template, style, self._reasoning, self._tokenizer)
         return self._planners[name]

@@ -16,6 +16,7 @@ from jinja2 import nodes, pass_eval_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import do_join
+from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
@@ -33,7 +34,7 @@ _DECODING = frozenset({"encode", "striptags", "unescape"})  # they make text of 
 class TemplateProgram:
     """One compiled template. Not for use by several threads at once.
 
-    words: the string constants that the template itself contains.
+    words: the string constants that the template itself contains. variables: the names that it is to be given.
     """
 
     def __init__(self, source: str) -> None:
@@ -46,7 +47,9 @@ class TemplateProgram:
         self._environment.globals.pop("lipsum")
         self._environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         try:
-            self._template = self._environment.from_string(source)
+            tree = self._environment.parse(source)
+            self.variables = frozenset(find_undeclared_variables(tree))
+            self._template = self._environment.from_string(tree)
         except (jinja2.TemplateError, RecursionError) as error:
             raise TemplateError(f"the chat template does not compile: {error}") from error
         self.words = frozenset(_Constants.of(self._environment).texts)

@@ -109,6 +109,16 @@ class ChatTemplate:
         """Whether the template itself speaks of this role."""
         return role in self._program.words
 
+    @property
+    def words(self) -> frozenset[str]:
+        """The texts that it is made of."""
+        return self._program.words
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The names that it reads and does not set."""
+        return self._program.variables
+
     def _with_own_role(self, message: Message) -> Message:
         role = message["role"]
         return {**message, "role": written(role)} if role in self._roles else message
