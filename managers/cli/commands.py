@@ -52,6 +52,10 @@ def _run(arguments: argparse.Namespace, began: float) -> int:
             from .generate import generate
 
             return generate(arguments)
+        case "batch":
+            from .batch import batch
+
+            return batch(arguments)
         case "pull":
             from .pull import pull
 

@@ -20,6 +20,22 @@ Prompts that start alike share their computed prefix by themselves; `usage` in e
 tokens were cached. Endpoints: /v1/completions, /v1/chat/completions, /v1/models, /generate, /score, /render,
 /health, /metrics, /flush_cache, /abort.
 """
+_BATCH = """\
+Answer a file of requests in OpenAI's batch format, one JSON object on each line:
+
+  {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [...]}}
+
+The url is /v1/chat/completions, /v1/completions, /v1/responses or /v1/messages. The output has OpenAI's lines, in the
+order of the input: {"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error"}. A request that the
+server refuses has its answer as the response; one that could not be sent has an error.
+
+It may be stopped at any time, and started again by the same command: lines that are answered are kept, and not computed
+again. Without --url it starts a model and ends it again. With it, the key in $OPENAI_API_KEY is sent along, if there is
+one.
+
+The exit status is 0 where all lines were answered with success, 1 where some failed or it cannot go on, and 2 where the
+options make no sense.
+"""
 _BENCH = """\
 Drive a running server through fixed, seeded workloads and print one line of JSON for each.
 
@@ -59,6 +75,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     _add_serve(commands)
     _add_chat(commands)
     _add_generate(commands)
+    _add_batch(commands)
     _add_pull(commands)
     _add_bench(commands)
     _add_grammar(commands)
@@ -121,6 +138,16 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument("prompt", nargs="?", help="the prompt's text; read from standard input where it is absent")
     options.add_sampling_options(parser, max_tokens="128")
     options.add_model_options(parser, log_level="warning")
+
+
+def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(commands, "batch", "answer a file of requests in OpenAI's batch format", _BATCH)
+    parser.add_argument("file", metavar="FILE", help="the requests")
+    parser.add_argument("-o", "--output", metavar="OUT", help="the answers (default: FILE with the ending .out.jsonl)")
+    parser.add_argument("--url", metavar="URL", help="ask this running server instead of starting a model")
+    parser.add_argument("--concurrency", type=int, default=64, metavar="N", help="lines at once (default: 64)")
+    options.add_model_options(parser, log_level="warning")
+    options.add_scheduling_options(parser)
 
 
 def _add_pull(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

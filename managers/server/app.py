@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import cast
 
 from aiohttp import web
@@ -26,6 +27,7 @@ from .server_state import STATE, ServerState
 
 log = logger("server")
 
+_BATCHES = re.compile(r"/*(v1/+)?(batches|files)(/|$)")
 LAST_ANSWERS_SECONDS = 0.5  # at shutdown, for handlers to send their last event once their streams have ended
 ENDPOINTS: tuple[Endpoint, ...] = (
     *openai_routes.ENDPOINTS,
@@ -100,7 +102,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         raise
     except web.HTTPNotFound:
         status = "404"
-        response = answer_for(_unknown_path(request.app)).response(shape)
+        response = answer_for(_unknown_path(request.app, request.path)).response(shape)
     except Exception as error:
         if isinstance(error, InvalidRequest):
             error = respelled(error, request.get(SPELLED, {}))
@@ -115,7 +117,9 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     return response
 
 
-def _unknown_path(app: web.Application) -> UnknownPath:
+def _unknown_path(app: web.Application, path: str) -> UnknownPath:
+    if _BATCHES.match(path):
+        return UnknownPath("Files and batches are not kept on the server; `sapwood batch FILE` answers a batch file.")
     endpoints = sorted({resource.canonical for resource in app.router.resources()})
     return UnknownPath(f"There is nothing at this path; the endpoints are {', '.join(endpoints)}.")
 

@@ -374,3 +374,14 @@ async def test_one_bad_prompt_of_a_list_refuses_the_request_by_its_place_and_fre
     assert (status, checked(answer)["param"]) == (400, "prompt[1]")
     assert "prompt[1]" in answer["error"]["message"]
     assert not front.open
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/batches", "/v1/batches/batch_1/cancel", "/v1/files", "/v1//files/f/content", "/files"]
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_batches_and_files_name_the_command_that_does_it(client, path, method):
+    async with client.session.request(method, client.url + path) as response:
+        answer = await response.json()
+    assert (response.status, answer["error"]["code"]) == (404, "not_found")
+    assert "`sapwood batch FILE`" in answer["error"]["message"]
