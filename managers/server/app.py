@@ -72,7 +72,7 @@ def _make_app(state: ServerState) -> web.Application:
     app = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
     app[STATE] = state
     added = app.add_routes([web.route(each.method, each.path, each.handler) for each in ENDPOINTS])
-    app.on_response_prepare.append(_list_ignored)
+    app.on_response_prepare.extend((_list_ignored, _add_noted))
     app[_ERRORS] = {cast(web.AbstractResource, r.resource).canonical: e.error for r, e in zip(added, ENDPOINTS)}
     return app
 
@@ -84,6 +84,10 @@ async def _list_ignored(request: web.Request, response: web.StreamResponse) -> N
         response.headers["X-Sapwood-Ignored-Fields"] = ", ".join(names)
         for name in names:
             request.app[STATE].metrics.ignored_fields.labels(name).inc()
+
+
+async def _add_noted(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(noted_headers())
 
 
 @web.middleware
@@ -112,8 +116,6 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         status = str(response.status)
     finally:
         state.metrics.answers.labels(endpoint, status).inc()
-    if not response.prepared:
-        response.headers.update(noted_headers())
     return response
 
 

@@ -15,7 +15,6 @@ from aiohttp import web
 
 from ..wire.answers import TextChunk
 from .errors import Answer, answer_for
-from .responses import noted_headers
 from .server_state import STATE
 from .work import Work
 
@@ -75,7 +74,6 @@ class EventStream:
 
     async def _write(self, data: bytes) -> None:
         if not self.response.prepared:
-            self.response.headers.update(noted_headers())
             await self.response.prepare(self._request)
         if not data:
             return
