@@ -7,9 +7,9 @@ from typing import Any
 
 from ...constrained.spec import Compiled, Thinking, with_thinking
 from ...runtime.text.chat.prompts import ChatPrompt
-from ...runtime.text.reasoning.formats import Begins, ReasoningFormat
-from ...runtime.text.reasoning.parser import ReasoningParser
-from ...runtime.text.reasoning.template_reasoning import TemplateReasoning
+from ...runtime.text.thoughts.marks import Begins, ReasoningFormat
+from ...runtime.text.thoughts.template_reasoning import TemplateReasoning
+from ...runtime.text.thoughts.thought_parser import ReasoningParser
 from ...runtime.text.tokenizers.base import Tokenizer
 from ..wire.requests import Chat, ReasoningOptions
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from ...runtime.options import MODEL, SCHEDULING, ExecutorOptions, Option, declared
 from ...runtime.text.chat.tool_formats import TOOL_FORMATS
-from ...runtime.text.reasoning.formats import REASONING_FORMATS
+from ...runtime.text.thoughts.marks import REASONING_FORMATS
 from .errors import ConfigError
 from .volatile_lines import MAX_PATTERNS, complaint_about_pattern
 

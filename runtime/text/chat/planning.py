@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...errors import TemplateError
-from ..reasoning.template_reasoning import TemplateReasoning
+from ..thoughts.template_reasoning import TemplateReasoning
 from ..tokenizers.base import Tokenizer
 from .abilities import Abilities
 from .folding import Conversation, completed_tools, flattened, folded

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import TemplateError, TemplateRefusal
-from ..reasoning.formats import Begins
-from ..reasoning.template_reasoning import TemplateReasoning
+from ..thoughts.marks import Begins
+from ..thoughts.template_reasoning import TemplateReasoning
 from ..tokenizers.base import Fragment, Tokenizer
 from .messages import Message, Tools, has_tool_calls, normalize
 from .own_text import OwnText
@@ -46,7 +46,7 @@ class ChatPrompts:
         reasoning: str = "auto",
     ) -> None:
         """tool_format: how a template's model writes calls. reasoning: the name of how it marks its thinking, see
-        `reasoning.formats`. A template is compiled when it is first needed."""
+        `thoughts.marks`. A template is compiled when it is first needed."""
         self._sources = sources
         self._tokenizer = tokenizer
         self._tool_format = tool_format

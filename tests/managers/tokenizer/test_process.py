@@ -80,8 +80,10 @@ def test_a_conversation_that_the_template_makes_far_too_long_is_refused_unencode
     class Template:
         """Shows what stands elsewhere than in the contents."""
 
-        def render(self, *_: object, **__: object) -> list[str | int]:
-            return ["x" * 100_000, 5]
+        fragments = ("x" * 100_000, 5)
+
+        def prompt(self, *_: object, **__: object) -> Any:
+            return self
 
     tokenizer = load_tokenizer(tiny_model)
     monkeypatch.setattr(tokenizer, "encode_fragments", lambda _: pytest.fail("it was encoded"))

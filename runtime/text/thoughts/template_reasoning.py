@@ -11,8 +11,8 @@ from typing import Any
 from ...errors import TemplateError
 from ..chat.own_text import OwnText
 from ..tokenizers.base import Tokenizer
-from .formats import Begins, ReasoningFormat, reasoning_format
-from .parser import SPACE
+from .marks import Begins, ReasoningFormat, reasoning_format
+from .thought_parser import SPACE
 
 Message = dict[str, Any]
 Kwargs = Mapping[str, Any]
@@ -50,7 +50,7 @@ class TemplateReasoning:
 
     @cached_property
     def marks(self) -> ReasoningFormat | None:
-        """The texts around the thinking; see `formats.reasoning_format`."""
+        """The texts around the thinking; see `marks.reasoning_format`."""
         shown = self._with_thought(self.field) if self._wanted == "auto" and self.field is not None else None
         return reasoning_format(self._wanted, [*self._words, str(shown or "")], self._tokenizer)
 

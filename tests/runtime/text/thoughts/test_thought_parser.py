@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sapwood.runtime.text.reasoning.formats import Begins, ReasoningFormat
-from sapwood.runtime.text.reasoning.parser import ReasoningParser
+from sapwood.runtime.text.thoughts.marks import Begins, ReasoningFormat
+from sapwood.runtime.text.thoughts.thought_parser import ReasoningParser
 
 pytestmark = pytest.mark.fast
 

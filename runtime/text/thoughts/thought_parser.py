@@ -5,7 +5,7 @@ How the text is cut into pieces makes no difference, and what was given out is n
 
 from __future__ import annotations
 
-from .formats import Begins, ReasoningFormat
+from .marks import Begins, ReasoningFormat
 
 SPACE = " \t\r\n"
 
