@@ -21,6 +21,7 @@ from ...runtime.text.tokenizers.base import Tokenizer
 from ...runtime.wanted import Wanted
 from ..wire.errors import InvalidRequest, Path
 from ..wire.requests import Chat, Submit, TokenizedRequest
+from .known_tokens import KnownTokens
 from .prompt_text import PromptText, characters_begun
 from .reasoning_output import ReasoningStart, reasoning_start, template_kwargs
 
@@ -59,6 +60,7 @@ class PromptEncoder:
         pieces = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
         self._characters = characters_begun(pieces)
         self._longest_token = max(1, *map(len, pieces))
+        self._known = KnownTokens(tokenizer)
 
     def encode(self, submit: Submit, max_context: int) -> Encoded:
         """The request's sequences, each shorter than `max_context` tokens. Raises InvalidRequest naming the field."""
@@ -73,7 +75,8 @@ class PromptEncoder:
         if submit.chat is not None:
             rendered = self._fitting_prompt(submit.chat, max_context)
             fragments, reasoning = rendered.fragments, reasoning_start(rendered, submit.chat.reasoning)
-            prompt = self._tokenizer.encode_fragments(fragments)
+            known = self._known.applied(fragments, submit.chat.known) if submit.chat.known else fragments
+            prompt = self._tokenizer.encode_fragments(known)
         else:
             prompt = self._encode_runs(submit, submit.prompt or [[]])
             if not prompt and submit.score is not None:

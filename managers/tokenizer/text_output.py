@@ -52,6 +52,7 @@ class SampleOutput:
         self._reasoning = reasoning
         self._relaxed = list(relaxed)
         self._prompt_logprobs_due = sequence.wanted is not None and sequence.wanted.kind == "logprobs"
+        self._prompt_ids = sequence.token_ids if submit.tells_prompt and index == 0 else None
         self._count = 0
         self.finished = False
 
@@ -77,6 +78,7 @@ class SampleOutput:
             text, pieces, finish = self._calls.take(text, finish)
         self.finished = finish is not None
         relaxed, self._relaxed = self._relaxed, []
+        prompt_ids, self._prompt_ids = self._prompt_ids, None
         return TextChunk(
             request_id=chunk.request_id,
             index=self._index,
@@ -97,6 +99,7 @@ class SampleOutput:
             hidden=chunk.prompt if isinstance(chunk.prompt, HiddenStates) else None,
             reasoning=self._reasoning.take() if self._reasoning is not None else "",
             reasoning_tokens=self._reasoning.tokens if self._reasoning is not None else 0,
+            prompt_ids=prompt_ids,
         )
 
     def _ends_without_text(self, token_id: int, taken: int, chunk: TokenChunk) -> bool:

@@ -164,7 +164,7 @@ class TextChunk(Message, frozen=True):
     index 0: what the constraint names but does not enforce. tool_calls: where the request may call tools, its calls are
     here, and `text` is the text before them. reasoning: what the model thought before its answer, where it marks that;
     it is no part of `text`. reasoning_tokens: how many of the completion's tokens so far are of that, with its marks.
-    cache: with the first chunk of index 0.
+    cache: with the first chunk of index 0; so are prompt_ids, the prompt's tokens, where they are wanted.
     """
 
     request_id: str
@@ -184,6 +184,7 @@ class TextChunk(Message, frozen=True):
     reasoning: str = ""
     cache: CacheReport | None = None
     reasoning_tokens: int = 0
+    prompt_ids: list[int] | None = None
 
 
 class Rejected(Message, frozen=True):

@@ -35,12 +35,22 @@ class ReasoningOptions(Part, frozen=True):
     include: bool = True
 
 
+class KnownTurn(Part, frozen=True):
+    """Tokens of an earlier turn of a conversation, packed: of its prompt, from where the turn before ended, and of the
+    completion. called: the tools that this called, in order; a template may write the calls otherwise."""
+
+    prompt: bytes
+    completion: bytes
+    called: list[str] = []
+
+
 class Chat(Part, frozen=True):
     """A conversation for the model's chat template. `messages` are as OpenAI has them, already checked by the front.
 
     tools: functions. custom: which of them are custom tools, whose only parameter is CUSTOM_INPUT, by name.
     tool_choice: "none" (tools are only shown), "auto" or "required": whether the completion may, or must, call tools;
     `allowed` are the only ones that it may call, where not None; with `parallel_tool_calls` more than once.
+    known: the tokens of its first turns, which the prompt keeps as far as the template shows the same.
     """
 
     messages: list[dict[str, Any]]
@@ -54,6 +64,7 @@ class Chat(Part, frozen=True):
     template_kwargs: dict[str, Any] = {}
     allow_control_tokens: bool = False
     reasoning: ReasoningOptions = ReasoningOptions()
+    known: list[KnownTurn] = []
 
 
 class Submit(Message, frozen=True):
@@ -73,6 +84,7 @@ class Submit(Message, frozen=True):
     max_tokens in `sampling` is a cap; -1 means whatever the context leaves.
     constraint: what every completion must match; only without `score`.
     explain_cache: the report of where the prompt left the cached path quotes both.
+    tells_prompt: the first chunk has the prompt's ids.
     """
 
     request_id: str
@@ -91,6 +103,7 @@ class Submit(Message, frozen=True):
     priority: int = 0
     constraint: Constraint | None = None
     explain_cache: bool = False
+    tells_prompt: bool = False
 
 
 class TokenizedRequest(Message, frozen=True):

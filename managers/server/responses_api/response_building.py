@@ -23,10 +23,10 @@ from ..usage import Usage
 from . import stream_records as records
 from .response_objects import (
     CustomCallItem,
-    Failure,
     FunctionCallItem,
     Incomplete,
     ItemStatus,
+    LikelyToken,
     MessageItem,
     OutputItem,
     OutputText,
@@ -34,9 +34,9 @@ from .response_objects import (
     ReasoningItem,
     ReasoningText,
     ResponseCounts,
+    ResponseFailure,
     ResponseObject,
     Status,
-    TopToken,
 )
 
 ENCRYPTED_PREFIX = "sapwood1."
@@ -131,7 +131,7 @@ class ResponseBuilder:
         events = self._close("incomplete")
         detail = answer.detail
         code = _FAILURES.get(detail.code or "", "server_error")
-        self._end("failed", usage, error=Failure(code, detail.message))
+        self._end("failed", usage, error=ResponseFailure(code, detail.message))
         told = records.ResponseErrored(
             sequence_number=self._next(), code=detail.code, message=detail.message, param=detail.param
         )
@@ -245,5 +245,5 @@ class ResponseBuilder:
 
 
 def _token(token: TokenLogprob) -> OutputToken:
-    top = [TopToken(token_name(each), list(each.data), each.logprob) for each in token.top]
+    top = [LikelyToken(token_name(each), list(each.data), each.logprob) for each in token.top]
     return OutputToken(token_name(token), list(token.data), token.logprob or 0.0, top)

@@ -14,7 +14,7 @@ Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
-class TopToken(msgspec.Struct, frozen=True):
+class LikelyToken(msgspec.Struct, frozen=True):
     token: str
     bytes: list[int]
     logprob: float
@@ -26,7 +26,7 @@ class OutputToken(msgspec.Struct, frozen=True):
     token: str
     bytes: list[int]
     logprob: float
-    top_logprobs: list[TopToken]
+    top_logprobs: list[LikelyToken]
 
 
 class OutputText(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="output_text"):
@@ -125,7 +125,7 @@ class ResponseCounts(msgspec.Struct, frozen=True):
         )
 
 
-class Failure(msgspec.Struct, frozen=True):
+class ResponseFailure(msgspec.Struct, frozen=True):
     """Why a response failed. code: one of OpenAI's for it."""
 
     code: str
@@ -148,7 +148,7 @@ class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
     completed_at: int | None = None
     status: Status = "in_progress"
     background: bool = False
-    error: Failure | None = None
+    error: ResponseFailure | None = None
     incomplete_details: Incomplete | None = None
     instructions: str | list[dict[str, Any]] | None = None
     max_output_tokens: int | None = None
