@@ -19,7 +19,7 @@ _SPACES = b" \t\r\n"
 
 
 @dataclass(frozen=True)
-class _Place:
+class _RunPlace:
     """Where in the rendered conversation: before byte `offset` of run number `run`."""
 
     run: int
@@ -38,7 +38,7 @@ class KnownTokens:
         """The rendered conversation with the longest part of its beginning that is known as ids."""
         runs: list[_Run] = [each if isinstance(each, int) else each.encode("utf-8", "replace") for each in fragments]
         ids: list[int] = []
-        place = _Place(0, 0)
+        place = _RunPlace(0, 0)
         for turn in turns:
             prompt, completion = unpack_ids(turn.prompt).tolist(), unpack_ids(turn.completion).tolist()
             places = self._walk(runs, place, prompt)
@@ -60,9 +60,9 @@ class KnownTokens:
             ids += kept
         return [*ids, *_rest(fragments, runs, place)]
 
-    def _walk(self, runs: Sequence[_Run], place: _Place, ids: Sequence[int]) -> list[_Place]:
+    def _walk(self, runs: Sequence[_Run], place: _RunPlace, ids: Sequence[int]) -> list[_RunPlace]:
         """The places behind each of these tokens, as far as the conversation has them."""
-        places: list[_Place] = []
+        places: list[_RunPlace] = []
         for token_id in ids:
             following = self._behind(runs, place, token_id)
             if following is None:
@@ -71,12 +71,12 @@ class KnownTokens:
             place = following
         return places
 
-    def _behind(self, runs: Sequence[_Run], place: _Place, token_id: int) -> _Place | None:
+    def _behind(self, runs: Sequence[_Run], place: _RunPlace, token_id: int) -> _RunPlace | None:
         if place.run >= len(runs):
             return None
         here = runs[place.run]
         if isinstance(here, int):
-            return _Place(place.run + 1, 0) if here == token_id else None
+            return _RunPlace(place.run + 1, 0) if here == token_id else None
         if token_id in self._tokenizer.control_ids:
             return None
         data = self._tokenizer.token_bytes(token_id)
@@ -88,8 +88,8 @@ class KnownTokens:
         return _advanced(runs, place, data)
 
     def _written_otherwise(
-        self, runs: Sequence[_Run], place: _Place, completion: list[int], turn: KnownTurn
-    ) -> tuple[list[int], _Place] | None:
+        self, runs: Sequence[_Run], place: _RunPlace, completion: list[int], turn: KnownTurn
+    ) -> tuple[list[int], _RunPlace] | None:
         """The tokens to keep of a completion that the template writes in another way, and the place behind them."""
         ends = self._tokenizer.eos_ids
         end = next((i for i in range(place.run, len(runs)) if runs[i] in ends), None)
@@ -104,11 +104,11 @@ class KnownTokens:
         if not (_names_in(shown, turn.called) if turn.called else shown.strip(_SPACES) == said.strip(_SPACES)):
             return None
         if has_end and runs[end] == completion[-1]:
-            return completion, _Place(end + 1, 0)
-        return kept, _Place(end, 0)
+            return completion, _RunPlace(end + 1, 0)
+        return kept, _RunPlace(end, 0)
 
 
-def _advanced(runs: Sequence[_Run], place: _Place, data: bytes) -> _Place | None:
+def _advanced(runs: Sequence[_Run], place: _RunPlace, data: bytes) -> _RunPlace | None:
     """The place behind these bytes, if they are there; they may reach into the next text."""
     run, offset = place.run, place.offset
     while data:
@@ -121,7 +121,7 @@ def _advanced(runs: Sequence[_Run], place: _Place, data: bytes) -> _Place | None
         data, offset = data[len(part) :], offset + len(part)
         if offset == len(here):
             run, offset = run + 1, 0
-    return _Place(run, offset)
+    return _RunPlace(run, offset)
 
 
 def _names_in(shown: bytes, names: Sequence[str]) -> bool:
@@ -135,24 +135,24 @@ def _names_in(shown: bytes, names: Sequence[str]) -> bool:
     return True
 
 
-def _last(places: Sequence[_Place], holds: Callable[[_Place], bool]) -> int:
+def _last(places: Sequence[_RunPlace], holds: Callable[[_RunPlace], bool]) -> int:
     """How many tokens to take, so that `holds` for the place behind the last of them."""
     return next((i for i in range(len(places), 0, -1) if holds(places[i - 1])), 0)
 
 
-def _is_whole(runs: Sequence[_Run], place: _Place) -> bool:
+def _is_whole(runs: Sequence[_Run], place: _RunPlace) -> bool:
     """Whether no character is divided there."""
     here = runs[place.run] if place.run < len(runs) else 0
     return isinstance(here, int) or here[place.offset] & 0xC0 != 0x80
 
 
-def _is_clean(runs: Sequence[_Run], place: _Place) -> bool:
+def _is_clean(runs: Sequence[_Run], place: _RunPlace) -> bool:
     """Whether what follows there is tokenized as if it had stood alone: a word's beginning."""
     here = runs[place.run] if place.run < len(runs) else 0
     return isinstance(here, int) or place.offset == 0 or here[place.offset] in _SPACES
 
 
-def _rest(fragments: Sequence[Fragment], runs: Sequence[_Run], place: _Place) -> list[Fragment]:
+def _rest(fragments: Sequence[Fragment], runs: Sequence[_Run], place: _RunPlace) -> list[Fragment]:
     if place.run >= len(runs):
         return []
     here = runs[place.run]
