@@ -66,7 +66,7 @@ def rule_for(line: str, patterns: tuple[re.Pattern[str], ...] = ()) -> LineRule 
         return _TIME if rule.name == "date" and _CLOCK.search(line) else rule
     for each in patterns:
         if each.match(line):
-            return LineRule(each.pattern, each.pattern, each_request=True)
+            return LineRule("pattern", each.pattern, each_request=True)
     return None
 
 
