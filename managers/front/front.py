@@ -21,7 +21,17 @@ from ..wire.errors import EngineDead, InvalidRequest, RequestAborted
 from ..wire.inboxes import ToFront
 from ..wire.lifecycle import Hello, Ready, Shutdown, StartFailed
 from ..wire.options import EngineConfig
-from ..wire.questions import FlushCall, Flushed, RenderCall, Rendered, Stats, StatsCall
+from ..wire.questions import (
+    DetokenizeCall,
+    FlushCall,
+    Flushed,
+    RenderCall,
+    Rendered,
+    Stats,
+    StatsCall,
+    TokenizeCall,
+    Tokenized,
+)
 from ..wire.requests import Chat, Submit
 from ..wire.sockets import AsyncInbox, Link, Outbox
 from .calls import Calls
@@ -156,7 +166,7 @@ class Front:
                     self._requests.take_chunk(message)
                 case Rejected():
                     self._requests.take_rejection(message)
-                case Stats() | Flushed() | Rendered():
+                case Stats() | Flushed() | Rendered() | Tokenized():
                     self._calls.take(message)
                 case Hello() | Ready() | StartFailed():
                     startup.take(message)
@@ -194,6 +204,22 @@ class Front:
         if rendered.error:
             raise InvalidRequest(rendered.error, tuple(rendered.path) or "messages")
         return msgspec.structs.replace(rendered, moved=moved)
+
+    async def tokenize(self, submit: Submit) -> Tokenized:
+        """The tokens of a request's prompt, whatever its length. Raises as `render` does."""
+        if submit.chat is not None:
+            submit = msgspec.structs.replace(submit, chat=self._stable_prefix.applied(submit.chat)[0])
+        return await self._tokens(lambda call_id: TokenizeCall(call_id, submit))
+
+    async def detokenize(self, token_ids: list[int]) -> Tokenized:
+        """What these tokens say. Raises as `stats` does."""
+        return await self._tokens(lambda call_id: DetokenizeCall(call_id, token_ids))
+
+    async def _tokens(self, kind: Callable[[int], Message]) -> Tokenized:
+        tokenized: Tokenized = await self._call(kind, "tokenizer", RENDER_SECONDS)
+        if tokenized.error:
+            raise InvalidRequest(tokenized.error, tuple(tokenized.path) or None)
+        return tokenized
 
     async def _call(
         self, kind: Callable[[int], Message], role: str = "scheduler", seconds: float = ANSWER_SECONDS

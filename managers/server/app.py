@@ -15,6 +15,7 @@ from ..front.requests.bodies import respelled
 from ..wire.errors import InvalidRequest
 from ..wire.logs import logger
 from . import admin
+from .anthropic import message_routes
 from .connection import ServerRunner
 from .endpoints import Endpoint, Handler
 from .errors import ErrorShape, UnknownPath, answer_for, openai_error
@@ -32,6 +33,7 @@ LAST_ANSWERS_SECONDS = 0.5  # at shutdown, for handlers to send their last event
 ENDPOINTS: tuple[Endpoint, ...] = (
     *openai_routes.ENDPOINTS,
     *responses_routes.ENDPOINTS,
+    *message_routes.ENDPOINTS,
     *routes.ENDPOINTS,
     *render.ENDPOINTS,
     *admin.ENDPOINTS,

@@ -29,7 +29,7 @@ from ..wire.inboxes import ToTokenizer
 from ..wire.lifecycle import ConfigureTokenizer, Limits, Shutdown
 from ..wire.logs import start_logging
 from ..wire.options import EngineConfig
-from ..wire.questions import RenderCall, Rendered
+from ..wire.questions import DetokenizeCall, RenderCall, Rendered, TokenizeCall, Tokenized
 from ..wire.requests import Abort, StopMatched, Submit
 from ..wire.sockets import AsyncInbox, Outbox
 from .cache_report import CacheReports
@@ -38,6 +38,7 @@ from .grammars.service import GrammarService, Refused
 from .prompt_encoding import Encoded, PromptEncoder, encoding_work, rendering_work
 from .reasoning_output import reasoning_output, thinking_first
 from .text_output import SampleOutput
+from .tokenizing import tokenized, tokenizing_work
 from .tool_calling import CallOutput, calls_tools, complaint_about, constraint_with_tools
 
 WARM_AFTER_SECONDS = 1.0  # once requests can come; an engine that ends before that has no use for it
@@ -72,6 +73,12 @@ class _Lane:
     def _render(self, call: RenderCall) -> Rendered:
         prompt, text = self._ready_encoder().render(call.chat)
         return Rendered(call.call_id, prompt, text)
+
+    async def tokenize(self, call: TokenizeCall | DetokenizeCall) -> Tokenized:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._tokenize, call)
+
+    def _tokenize(self, call: TokenizeCall | DetokenizeCall) -> Tokenized:
+        return tokenized(self._ready_encoder(), call)
 
     def _ready_encoder(self) -> PromptEncoder:
         if self._encoder is None:
@@ -116,6 +123,10 @@ class TokenizerProcess:
                     self._encoding[message.request_id] = task
                 case RenderCall():
                     task = asyncio.create_task(self._render(message))
+                    self._rendering.add(task)
+                    task.add_done_callback(self._rendering.discard)
+                case TokenizeCall() | DetokenizeCall():
+                    task = asyncio.create_task(self._tokenize(message))
                     self._rendering.add(task)
                     task.add_done_callback(self._rendering.discard)
                 case Abort():
@@ -205,6 +216,18 @@ class TokenizerProcess:
             text = f"The conversation could not be rendered: {type(error).__name__}: {error}"
             rendered = Rendered(call.call_id, error=text)
         self._child.front.send(rendered)
+
+    async def _tokenize(self, call: TokenizeCall | DetokenizeCall) -> None:
+        try:
+            lane = self._long if tokenizing_work(call) > LONG_WORK else self._short
+            answer = await lane.tokenize(call)
+        except InvalidRequest as error:
+            answer = Tokenized(call.call_id, error=str(error), path=list(error.path or ()))
+        except Exception as error:
+            self._child.log.exception("a text could not be tokenized")
+            text = f"The text could not be tokenized: {type(error).__name__}: {error}"
+            answer = Tokenized(call.call_id, error=text)
+        self._child.front.send(answer)
 
     def _abort(self, message: Abort) -> None:
         encoding = self._encoding.pop(message.request_id, None)

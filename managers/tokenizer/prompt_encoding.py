@@ -212,9 +212,14 @@ class PromptEncoder:
 
     def _prompt_text(self, submit: Submit) -> str:
         runs = submit.prompt or []
-        return "".join(run if isinstance(run, str) else self._text_of(run) for run in runs)
+        return "".join(run if isinstance(run, str) else self.text_of(run) for run in runs)
 
-    def _text_of(self, ids: list[int]) -> str:
+    def token_texts(self, ids: list[int]) -> list[str]:
+        """Each token's text, with U+FFFD for what is not whole characters."""
+        return [self._tokenizer.token_text(i) for i in ids]
+
+    def text_of(self, ids: list[int]) -> str:
+        """What the tokens say together, control tokens included."""
         return b"".join(map(self._tokenizer.token_bytes, ids)).decode("utf-8", "replace")
 
 

@@ -16,10 +16,22 @@ from .lifecycle import (
     StartFailed,
 )
 from .prefixes import LoadPrefix, PrefixLoaded
-from .questions import FlushCall, Flushed, RenderCall, Rendered, Stats, StatsCall
+from .questions import (
+    DetokenizeCall,
+    FlushCall,
+    Flushed,
+    RenderCall,
+    Rendered,
+    Stats,
+    StatsCall,
+    TokenizeCall,
+    Tokenized,
+)
 from .requests import Abort, StopMatched, Submit, TokenizedRequest
 
-ToTokenizer = ConfigureTokenizer | Limits | Submit | Abort | TokenBatch | RenderCall | Shutdown
+ToTokenizer = (
+    ConfigureTokenizer | Limits | Submit | Abort | TokenBatch | RenderCall | TokenizeCall | DetokenizeCall | Shutdown
+)
 
 
 ToScheduler = (
@@ -39,4 +51,4 @@ ToScheduler = (
 ToWorker = ConfigureWorker | StepPlan | PrepareGrammar | ForgetGrammar | LoadPrefix | Shutdown
 
 
-ToFront = Hello | Ready | StartFailed | TextChunk | Rejected | Rendered | Stats | Flushed
+ToFront = Hello | Ready | StartFailed | TextChunk | Rejected | Rendered | Tokenized | Stats | Flushed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...runtime.records import Message
 from .answers import MovedLine
-from .requests import Chat
+from .requests import Chat, Submit
 
 
 class StatsCall(Message, frozen=True):
@@ -46,6 +46,34 @@ class Rendered(Message, frozen=True):
     error: str = ""
     path: list[str | int] = []
     moved: list[MovedLine] = []
+
+
+class TokenizeCall(Message, frozen=True):
+    """Front to tokenizer: which tokens are the prompt of this request? Nothing is computed, and any length is fine."""
+
+    call_id: int
+    submit: Submit
+
+
+class DetokenizeCall(Message, frozen=True):
+    """Front to tokenizer: what do these tokens say, all of them together, control tokens included?"""
+
+    call_id: int
+    token_ids: list[int]
+
+
+class Tokenized(Message, frozen=True):
+    """Tokenizer to front: tokens, the text of each (with U+FFFD where it is not whole characters), and of all together.
+
+    error: why there are none. path: of the field that is to blame.
+    """
+
+    call_id: int
+    token_ids: list[int] = []
+    texts: list[str] = []
+    text: str = ""
+    error: str = ""
+    path: list[str | int] = []
 
 
 class Stats(Message, frozen=True):
