@@ -45,6 +45,7 @@ class Planner:
         self._plans: dict[str, Fold] = {}
         self._abilities: dict[str, Abilities] = {}
         self._deadline = 0.0
+        self._knows_data = False
         self.no_tools: Tools | None = None
 
     def _tried(self, messages: Sequence[Message], opens: bool, kwargs: Mapping[str, Any]) -> OwnText:
@@ -94,8 +95,8 @@ class Planner:
         self, messages: Sequence[Message], tools: Tools | None, kwargs: dict[str, Any], opens: bool
     ) -> Fold | None:
         complaint = self._complaint(messages, tools, kwargs, opens)
-        if complaint is not None and self.no_tools is None and self._wants_list(kwargs):
-            self.no_tools = []
+        if complaint is not None and not self._knows_data:
+            self._find_data(kwargs)
             complaint = self._complaint(messages, tools, kwargs, opens)
         if complaint is None:
             return _as_it_is
@@ -110,15 +111,14 @@ class Planner:
                 return way
         return None
 
-    def _wants_list(self, kwargs: dict[str, Any]) -> bool:
-        """Whether the template fails without tools unless there is an empty list of them."""
-        simplest = [{"role": "user", "content": "x"}]
-        if self._complaint(simplest, None, kwargs, opens=True) is None:
-            return False
-        self.no_tools = []
-        fails = self._complaint(simplest, None, kwargs, opens=True) is not None
-        self.no_tools = None
-        return not fails
+    def _find_data(self, kwargs: dict[str, Any]) -> None:
+        """In what form the template wants its data: the first in which it shows the simplest conversation there is."""
+        self._knows_data = True
+        forms: list[tuple[bool, Tools | None]] = [(False, None), (False, []), (True, None), (True, [])]
+        for form in [*forms, forms[0]]:
+            self.template.typed_contents, self.no_tools = form
+            if self._complaint([{"role": "user", "content": "x"}], None, kwargs, opens=True) is None:
+                break
 
     def _can(self, kwargs: dict[str, Any]) -> Abilities:
         key = _written(kwargs)

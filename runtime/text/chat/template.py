@@ -25,10 +25,13 @@ class ChatTemplate:
     The text is the one of transformers' `apply_chat_template`, character for character. Control tokens are in it only
     where each of their characters is the template's own: text in messages, tools and `template_kwargs` never becomes
     one, and never completes one.
+
+    typed_contents: whether the template is given contents as lists of one text part; some take no strings.
     """
 
     def __init__(self, source: str, tokenizer: Tokenizer) -> None:
         """Raises TemplateError for a template that does not compile."""
+        self.typed_contents = False
         self._tokenizer = tokenizer
         self._program = TemplateProgram(source)
         self._source = source
@@ -91,7 +94,7 @@ class ChatTemplate:
             }
             if continue_final_message:
                 return self._up_to_final_text(variables)
-            return self._program.render(variables, deadline)
+            return self._rendered(variables, deadline)
 
         try:
             return attempt(as_objects=True)
@@ -123,6 +126,15 @@ class ChatTemplate:
         role = message["role"]
         return {**message, "role": written(role)} if role in self._roles else message
 
+    def _rendered(self, variables: dict[str, Any], deadline: float | None = None) -> OwnText:
+        if self.typed_contents:
+            messages = [
+                {**each, "content": [{"type": "text", "text": each["content"]}] if each["content"] else []}
+                for each in variables["messages"]
+            ]
+            variables = {**variables, "messages": messages}
+        return self._program.render(variables, deadline)
+
     def _up_to_final_text(self, variables: dict[str, Any]) -> OwnText:
         """The template's text up to the end of the final message's, which a mark in that message shows.
 
@@ -131,7 +143,7 @@ class ChatTemplate:
         mark = self._mark(variables)
         *before, last = variables["messages"]
         messages = [*before, {**last, "content": f"{last['content'] or ''}{mark} "}]
-        text = self._program.render({**variables, "messages": messages})
+        text = self._rendered({**variables, "messages": messages})
         end = text.rfind(mark)
         if end < 0:
             raise TemplateError("continue_final_message: the template leaves out the final message's text")
