@@ -8,7 +8,7 @@ from functools import cached_property
 
 from .messages import Message
 from .tool_formats import ToolFormat
-from .turns import TurnForm, reformed
+from .turns import TurnForm, TurnKind, reformed
 
 Takes = Callable[[Sequence[Message], bool], bool]
 """Whether a prompt shows every message of a conversation and, where the flag is set, the tools."""
@@ -32,7 +32,7 @@ class Abilities:
         """style: how calls are written as text."""
         self._takes = takes
         self._style = style
-        self._forms: dict[tuple[bool, bool, bool], TurnForm] = {}
+        self._forms: dict[TurnKind, TurnForm] = {}
 
     @cached_property
     def shows_tools(self) -> bool:
@@ -91,37 +91,38 @@ class Abilities:
         """A tool's result without a call before it."""
         return self._all([_USER, _ASSISTANT, _RESULT, _ASSISTANT, _USER], [_USER, _RESULT])
 
-    def turn_form(self, *, content: bool, several: bool, broken: bool) -> TurnForm:
-        """The form of turns with calls that is nearest to the conversation's own. content: there is text beside the
-        calls. several: calls. broken: the arguments of one are not JSON."""
-        kind = (content, several, broken)
+    def turn_form(self, kind: TurnKind) -> TurnForm:
+        """The form of such turns that is nearest to the conversation's own."""
         if kind not in self._forms:
-            found = (form for form in self._candidates(*kind) if self._shows(form, *kind))
+            found = (form for form in self._candidates(kind) if self._shows(form, kind))
             self._forms[kind] = next(found, _AS_TEXT[-1])
         return self._forms[kind]
 
-    def _candidates(self, content: bool, several: bool, broken: bool) -> list[TurnForm]:
-        if not (content or several or broken):
+    def _candidates(self, kind: TurnKind) -> list[TurnForm]:
+        if kind == TurnKind():
             return [*_PLAIN, *_AS_TEXT]
-        plain = self.turn_form(content=False, several=False, broken=False)
+        plain = self.turn_form(TurnKind())
         if plain.calls_as_text:
             return list(_AS_TEXT)
-        layouts = [(apart, one) for one in sorted({False, several}) for apart in sorted({False, content})]
+        layouts = [(apart, one) for one in sorted({False, kind.several}) for apart in sorted({False, kind.content})]
         return [*(replace(plain, content_apart=apart, one_call=one) for apart, one in layouts), *_AS_TEXT]
 
-    def _shows(self, form: TurnForm, content: bool, several: bool, broken: bool) -> bool:
-        turn = reformed(_turn(content, several, broken), form, self._style)
+    def _shows(self, form: TurnForm, kind: TurnKind) -> bool:
+        turn = reformed(_turn(kind), form, self._style)
         start = [_USER, *turn]
+        if kind.user_next:
+            return self._all([*start, _USER], [*start, _USER, _ASSISTANT, _USER])
         return self._all(start, [*start, _ASSISTANT, _USER], [*start, *turn, _ASSISTANT])
 
     def _all(self, *conversations: Sequence[Message]) -> bool:
         return all(self._takes(each, False) for each in conversations)
 
 
-def _turn(content: bool, several: bool, broken: bool) -> list[Message]:
+def _turn(kind: TurnKind) -> list[Message]:
     """A turn as clients send it, with ids that no template asks for by itself."""
-    ids = ["call_Zk3vWq8mRt5x", "call_Bn7yLp2cHd9s"][: 1 + several]
-    arguments = '{"q": "x' if broken else {"q": "x"}
+    ids = ["call_Zk3vWq8mRt5x", "call_Bn7yLp2cHd9s"][: 1 + kind.several]
+    arguments = '{"q": "x' if kind.broken else {"q": "x"}
     calls = [{"id": each, "type": "function", "function": {"name": "f", "arguments": arguments}} for each in ids]
-    message = {"role": "assistant", "content": "x" if content else "", "tool_calls": calls}
-    return [message, *({"role": "tool", "tool_call_id": each, "content": "x"} for each in ids)]
+    message = {"role": "assistant", "content": "x" if kind.content else "", "tool_calls": calls}
+    results = [{"role": "tool", "tool_call_id": each, "content": "x"} for each in ids]
+    return [message] if kind.unanswered else [message, *results]

@@ -10,9 +10,9 @@ from itertools import groupby
 from typing import Any
 
 from .abilities import Abilities
-from .messages import Message, Tools, function_of, loaded_arguments
+from .messages import Message, Tools
 from .tool_formats import ToolFormat, with_tools_shown
-from .turns import RESULT_ROLES, TurnForm, as_user_text, reformed, turns_of
+from .turns import RESULT_ROLES, TurnForm, as_user_text, kind_of, reformed, turns_of
 
 Conversation = tuple[list[Message], Tools | None]
 _LEADING = ("system", "developer")
@@ -24,10 +24,11 @@ def folded(messages: Sequence[Message], tools: Tools | None, can: Abilities, sty
     folded = list(messages)
     if tools and not can.shows_tools:
         folded, tools = with_tools_shown(style, folded, tools, "tool_calls"), None
+    turns = list(turns_of(folded))
     made: list[Message] = []
     calls = 0
-    for turn in turns_of(folded):
-        made += _turn(turn, can, style, calls)
+    for turn, following in zip(turns, [*turns[1:], []]):
+        made += _turn(turn, following[0]["role"] if following else "", can, style, calls)
         calls += len(turn[0].get("tool_calls", ()))
     folded = made
     folded = _systems(folded, can)
@@ -73,18 +74,13 @@ def _completed_function(function: Mapping[str, Any]) -> dict[str, Any]:
     return {"description": "", **given, "parameters": parameters}
 
 
-def _turn(turn: Sequence[Message], can: Abilities, style: ToolFormat, before: int) -> list[Message]:
+def _turn(turn: Sequence[Message], next_role: str, can: Abilities, style: ToolFormat, before: int) -> list[Message]:
     message = turn[0]
-    calls = message.get("tool_calls")
     if message["role"] in RESULT_ROLES:
         return [_as_tool(message, can) if can.lone_results else as_user_text(message)]
-    if not calls:
+    if not message.get("tool_calls"):
         return [message]
-    form = can.turn_form(
-        content=bool(message["content"].strip()),
-        several=len(calls) > 1,
-        broken=any(isinstance(loaded_arguments(function_of(call).get("arguments")), str) for call in calls),
-    )
+    form = can.turn_form(kind_of(turn, next_role))
     return reformed([message, *(_as_tool(each, can) for each in turn[1:])], form, style, before)
 
 

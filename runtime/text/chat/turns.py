@@ -6,12 +6,24 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .messages import Message, function_of
+from .messages import Message, function_of, loaded_arguments
 from .tool_formats import ToolFormat, with_tools_shown
 
 RESULT_ROLES = ("tool", "function")
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SHORT = 9  # what Mistral's templates ask of an id: so many letters and digits
+
+
+@dataclass(frozen=True)
+class TurnKind:
+    """What a template may stumble over: text beside the calls, several calls, arguments that are not JSON, no results,
+    and a user who speaks right after it."""
+
+    content: bool = False
+    several: bool = False
+    broken: bool = False
+    unanswered: bool = False
+    user_next: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,18 @@ def turns_of(messages: Sequence[Message]) -> Iterator[list[Message]]:
         turn = [message]
     if turn:
         yield turn
+
+
+def kind_of(turn: Sequence[Message], next_role: str) -> TurnKind:
+    """next_role: of the message after the turn; "" for none."""
+    message, calls = turn[0], turn[0]["tool_calls"]
+    return TurnKind(
+        content=bool(message["content"].strip()),
+        several=len(calls) > 1,
+        broken=any(isinstance(loaded_arguments(function_of(call).get("arguments")), str) for call in calls),
+        unanswered=len(turn) == 1,
+        user_next=next_role == "user",
+    )
 
 
 def reformed(turn: Sequence[Message], form: TurnForm, style: ToolFormat, before: int = 0) -> list[Message]:

@@ -379,3 +379,27 @@ def test_a_longer_conversation_begins_like_the_shorter_one(prompt: Render, sourc
         text = prompt(source, messages, [TOOL], add_generation_prompt=False).removesuffix("<model>")
         assert text.startswith(before)
         before = text if more[-1] is A else before
+
+
+def test_a_user_who_speaks_right_after_a_result(prompt: Render) -> None:
+    """Only that turn becomes text where the template refuses it, not the others."""
+    refuses = (
+        "{% for m in messages %}{% if m.role == 'tool' and not loop.last and loop.nextitem.role == 'user' %}"
+        "{{ raise_exception('no user there') }}{% endif %}<{{ m.role }}>{{ m.content }}" + CALLS + "{% endfor %}"
+    )
+    rounds = [U, call("c1"), result("c1"), A]
+    native = '<user>U.<assistant>[f0 {"a": 1}]<tool>R.<assistant>A.'
+    assert prompt(refuses, rounds) == native
+    text = prompt(refuses, [*rounds, U, call("c2"), result("c2"), U])
+    assert text.startswith(f"{native}<user>U.<assistant><tool_call>")
+    assert text.endswith("</tool_call><user><tool_response>\nR.\n</tool_response><user>U.")
+
+
+def test_a_template_that_takes_contents_as_parts_only(prompt: Render) -> None:
+    source = (
+        "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}"
+        "{% endif %}{% endfor %}{% endfor %}"
+    )
+    assert prompt(source, [S, U, says("assistant", "")]) == "<system>S.<user>U.<assistant>"
+    ended = {"add_generation_prompt": False, "continue_final_message": True}
+    assert prompt(source, [U, says("assistant", "a b")], **ended) == "<user>U.<assistant>a b"
