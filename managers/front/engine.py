@@ -191,7 +191,7 @@ class Engine:
 
     def _submit(self, prompt: Any, messages: Any, params: dict[str, Any]) -> Submit:
         request = struct_from({**params, "prompt": prompt, "messages": messages}, GenerateRequest)
-        return to_submit(request, vocab_size=self.info.model.vocab_size)
+        return to_submit(request, vocab_size=self.info.model.vocab_size, reasoning=self.info.reasoning)
 
     async def _open(self, submit: Submit) -> RequestStream:
         return self._front.front.stream(submit)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..wire.lifecycle import (
     Limits,
     ModelInfo,
     Ready,
+    ReasoningInfo,
     StartFailed,
 )
 from ..wire.options import EngineConfig
@@ -37,7 +38,8 @@ class FrontInfo:
 
     name: the model as the configuration names it. path: where it was found. max_context: most tokens of a prompt and
     its completion together. timings: what the start was spent on, in seconds; "total" is the whole of it, "worker up"
-    the time until that process could be configured, "worker load" a part of what it did then.
+    the time until that process could be configured, "worker load" a part of what it did then. reasoning: what the
+    model's chat template does about thinking.
     """
 
     name: str
@@ -45,6 +47,7 @@ class FrontInfo:
     model: ModelInfo
     max_context: int
     timings: dict[str, float]
+    reasoning: ReasoningInfo = field(default_factory=ReasoningInfo)
 
 
 class Startup:
@@ -93,7 +96,7 @@ class Startup:
         configure = ConfigureScheduler(model.total_slots, max_context, config)
         await self._unless_failed(self._configure("scheduler", configure))
         self._timings["total"] = time.perf_counter() - self._began
-        return FrontInfo(config.model, path, model, max_context, self._timings)
+        return FrontInfo(config.model, path, model, max_context, self._timings, text.reasoning)
 
     def take(self, message: Hello | Ready | StartFailed) -> None:
         """What a child says of itself. Once the start is over, nothing comes of it."""

@@ -26,7 +26,7 @@ from ..wire.answers import Rejected, TokenBatch, TokenChunk
 from ..wire.child import Child
 from ..wire.errors import ConfigError, InvalidRequest
 from ..wire.inboxes import ToTokenizer
-from ..wire.lifecycle import ConfigureTokenizer, Limits, Shutdown
+from ..wire.lifecycle import ConfigureTokenizer, Limits, ReasoningInfo, Shutdown
 from ..wire.logs import start_logging
 from ..wire.options import EngineConfig
 from ..wire.questions import DetokenizeCall, RenderCall, Rendered, TokenizeCall, Tokenized
@@ -102,6 +102,7 @@ class TokenizerProcess:
             style = partial(tool_format, options.tool_format)
             return ChatPrompts(templates, tokenizer, style, options.reasoning_format) if templates else None
 
+        self.reasoning = _reasoning(prompts(self._tokenizer))
         self._short = _Lane("short", lambda: self._tokenizer, prompts)
         self._long = _Lane("long", lambda: load_tokenizer(model_path), prompts)
         self._grammars = GrammarService(model_path)
@@ -280,13 +281,26 @@ async def _serve(child: Child) -> None:
     start_logging(child.role, message.options.log_level)
     started = time.perf_counter()
     process = TokenizerProcess(child, Path(message.model_path), message.options)
-    child.ready({"load": time.perf_counter() - started}, vocab_size=process.vocab_size)
+    timings = {"load": time.perf_counter() - started}
+    child.ready(timings, vocab_size=process.vocab_size, reasoning=process.reasoning)
     await process.run(inbox)
 
 
 def serve(child: Child) -> None:
     """Load the model's tokenizer as configured, then run until Shutdown."""
     asyncio.run(_serve(child))
+
+
+def _reasoning(prompts: ChatPrompts | None) -> ReasoningInfo:
+    """What the usual template does about thinking; nothing where it fails."""
+    try:
+        found = prompts.reasoning() if prompts is not None else None
+    except TemplateError:
+        found = None
+    if found is None:
+        return ReasoningInfo()
+    marks = found.marks.name if found.marks is not None else ""
+    return ReasoningInfo(marks, found.takes_switch, found.takes_effort, found.keeps_earlier)
 
 
 def _templates(options: EngineConfig, tokenizer: Tokenizer) -> dict[str, str]:

@@ -19,7 +19,7 @@ import zmq
 
 from ...runtime.errors import RankLost, SapwoodError
 from ...runtime.records import Message
-from .lifecycle import Hello, ModelInfo, Ready, Shutdown, StartFailed
+from .lifecycle import Hello, ModelInfo, Ready, ReasoningInfo, Shutdown, StartFailed
 from .logs import logger, start_logging
 from .sockets import ENVIRONMENT, Inbox, Link, Outbox
 
@@ -54,10 +54,16 @@ class Child:
             if isinstance(message, kind):
                 return message
 
-    def ready(self, timings: dict[str, float], model: ModelInfo | None = None, vocab_size: int = 0) -> None:
+    def ready(
+        self,
+        timings: dict[str, float],
+        model: ModelInfo | None = None,
+        vocab_size: int = 0,
+        reasoning: ReasoningInfo = ReasoningInfo(),  # noqa: B008 (it is frozen)
+    ) -> None:
         """Tell the front that work can begin, and what the start was spent on (seconds)."""
         self.is_ready = True
-        self.front.send(Ready(self.role, timings, model, vocab_size))
+        self.front.send(Ready(self.role, timings, model, vocab_size, reasoning))
 
     def fail(self, sentence: str) -> None:
         """Tell the front why this child cannot start."""

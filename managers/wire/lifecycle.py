@@ -65,14 +65,31 @@ class ModelInfo(Part, frozen=True):
     threads: int
 
 
+class ReasoningInfo(Part, frozen=True):
+    """How the model's usual template deals with thinking. marks: the name of how it is marked, "" for not at all.
+    takes_switch, takes_effort: a request can say whether to think, and how hard. keeps_earlier: what was thought stays
+    in the prompt of later turns; where it does not, an answer is read anew in the turn after it.
+    """
+
+    marks: str = ""
+    takes_switch: bool = False
+    takes_effort: bool = False
+    keeps_earlier: bool = False
+
+    @property
+    def thinks(self) -> bool:
+        return bool(self.marks) or self.takes_switch or self.takes_effort
+
+
 class Ready(Message, frozen=True):
     """Child to front: configured. `timings` says what start-up was spent on (seconds). The worker fills `model`, the
-    tokenizer `vocab_size`: its ids are 0 to vocab_size - 1."""
+    tokenizer `vocab_size` (its ids are 0 to vocab_size - 1) and `reasoning`."""
 
     role: str
     timings: dict[str, float]
     model: ModelInfo | None = None
     vocab_size: int = 0
+    reasoning: ReasoningInfo = ReasoningInfo()
 
 
 class StartFailed(Message, frozen=True):

@@ -18,11 +18,13 @@ from ....constrained.spec import Constraint
 from ....runtime.sampling.params import DEFAULT_MAX_TOKENS, Sampling
 from ....runtime.wanted import Wanted
 from ...wire.errors import InvalidRequest
+from ...wire.lifecycle import ReasoningInfo
 from ...wire.requests import Chat, Submit
 from .bodies import check_encodable
 from .chats import check_chat
 from .constraints import refuse_options, requested_constraint, tool_options
 from .ranges import check_ids, check_ranges
+from .reasoning_fields import NAMES, reasoning_options
 from .request_fields import GenerateRequest, Prompt, ScoreRequest
 from .tool_fields import calls_as_functions, check_tool_choice, custom_formats, tools_as_functions
 
@@ -39,12 +41,16 @@ _CHAT_FIELDS = (
     "add_generation_prompt",
     "continue_final_message",
     "template_kwargs",
+    *NAMES,
 )
 
 
-def to_submit(request: GenerateRequest, *, vocab_size: int, id_prefix: str = "") -> Submit:
+def to_submit(
+    request: GenerateRequest, *, vocab_size: int, id_prefix: str = "", reasoning: ReasoningInfo | None = None
+) -> Submit:
     """The checked message for a request; draws its id, after `id_prefix`, and its seed where the caller gave none.
 
+    reasoning: what the model can do about thinking; what it cannot is then refused, and else has no effect.
     Raises InvalidRequest naming the field.
     """
     if (request.prompt is None) == (request.messages is None):
@@ -52,7 +58,7 @@ def to_submit(request: GenerateRequest, *, vocab_size: int, id_prefix: str = "")
     check_ranges(request, vocab_size)
     _check_salt(request.cache_salt)
     _check_options(request)
-    chat = _chat(request, vocab_size)
+    chat = _chat(request, vocab_size, reasoning)
     submit = Submit(
         request_id=checked_request_id(request.request_id, id_prefix),
         sampling=_sampling(request, vocab_size),
@@ -162,7 +168,7 @@ def _sampling(request: GenerateRequest, vocab_size: int) -> Sampling:
     return Sampling(**{**as_given, **resolved})
 
 
-def _chat(request: GenerateRequest, vocab_size: int) -> Chat | None:
+def _chat(request: GenerateRequest, vocab_size: int, reasoning: ReasoningInfo | None) -> Chat | None:
     if request.messages is None:
         for field in _CHAT_FIELDS:
             if getattr(request, field):
@@ -188,6 +194,9 @@ def _chat(request: GenerateRequest, vocab_size: int) -> Chat | None:
         continue_final_message=request.continue_final_message,
         template_kwargs=request.template_kwargs,
         allow_control_tokens=request.allow_control_tokens,
+        reasoning=reasoning_options(
+            request, reasoning, separate=request.separate_reasoning, include=request.include_reasoning
+        ),
     )
 
 

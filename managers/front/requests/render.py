@@ -10,6 +10,7 @@ from ...wire.errors import InvalidRequest
 from ...wire.requests import Chat
 from .bodies import check_encodable
 from .chats import check_chat
+from .reasoning_fields import reasoning_options
 from .tool_fields import calls_as_functions, tools_as_functions
 
 
@@ -24,6 +25,9 @@ class RenderRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     template_kwargs: dict[str, Any] = {}
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
+    thinking_budget: int | None = None
     allow_control_tokens: bool = False
 
 
@@ -49,4 +53,5 @@ def render_to_chat(request: RenderRequest, *, vocab_size: int) -> Chat:
         continue_final_message=request.continue_final_message,
         template_kwargs=request.template_kwargs,
         allow_control_tokens=request.allow_control_tokens,
+        reasoning=reasoning_options(request, None),
     )

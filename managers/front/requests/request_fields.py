@@ -137,6 +137,12 @@ class GenerateRequest(CompletionFields, frozen=True, kw_only=True, forbid_unknow
     echo: the text starts with the prompt's text.
     max_tokens: None means 128 for a prompt and what the context leaves for messages. 0 computes and caches the prompt.
     prompt_logprobs: as logprobs, for the prompt's tokens from position `logprob_start` on (position 0 has none).
+    reasoning_effort: how hard a model that thinks before it answers is to think: none, minimal, low, medium, high or
+        xhigh, as far as its template knows such words. enable_thinking: whether it is to. None leaves both to the
+        template.
+    thinking_budget: after so many tokens of thinking the answer begins.
+    separate_reasoning: what it thinks is told from its text; else it stays there, marks and all. include_reasoning:
+        what was told from it is shown.
     """
 
     prompt: Annotated[
@@ -149,6 +155,14 @@ class GenerateRequest(CompletionFields, frozen=True, kw_only=True, forbid_unknow
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
+    thinking_budget: Annotated[
+        int | None,
+        Field("most tokens of thinking", lowest=0, highest=MAX_TOKENS, openai=False, language=False),
+    ] = None
+    separate_reasoning: bool = True
+    include_reasoning: bool = True
     prompt_logprobs: Annotated[
         int | None,
         Field(

@@ -60,7 +60,7 @@ TOLERATED: dict[str, Tolerated] = {
     **_advisory("a model without such a knob writes as it writes", "verbosity"),
     **_advisory("nothing is obfuscated", "stream_options.include_obfuscation"),
     **_advisory("there are no tools", "parallel_tool_calls"),
-    **_asks_nothing("this endpoint has no effort to set", reasoning_effort="none"),
+    **_asks_nothing("only conversations are thought about", reasoning_effort="none"),
     **_asks_nothing("functions were replaced by tools", functions=[], function_call=("none", "auto")),
     **_asks_nothing("there is no moderation", moderation={}),
     # vLLM, transformers and TGI

@@ -124,7 +124,8 @@ async def generate(request: web.Request) -> web.StreamResponse:
 
     def understood(body: GenerateBody) -> tuple[GenerateBody, Submit]:
         state.check_model(body.model)
-        return body, to_submit(body, vocab_size=front.info.model.vocab_size, id_prefix="gen-")
+        info = front.info
+        return body, to_submit(body, vocab_size=info.model.vocab_size, id_prefix="gen-", reasoning=info.reasoning)
 
     body, submit = await understand(request, GenerateBody, understood)
     async with Work(state, submit.request_id, [submit], "generate") as work:

@@ -18,6 +18,7 @@ from ...front.requests.request_fields import CompletionFields, GenerateRequest
 from ...front.requests.tolerated import CHAT_TOLERATED, TEXT_TOLERATED, Tolerated
 from ...wire.errors import InvalidRequest
 from .response_format import FIELD, constraint_fields
+from .thinking_bodies import ThinkingFields
 
 COMPLETION_MAX_TOKENS = 16  # OpenAI's own default for this endpoint
 MAX_PROMPTS = 1024
@@ -123,7 +124,7 @@ class CompletionBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fie
         return {"prompt_logprobs": "logprobs", **super().names()}
 
 
-class ChatBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChatBody(SharedFields, ThinkingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of /v1/chat/completions."""
 
     tolerated: ClassVar[Mapping[str, Tolerated]] = CHAT_TOLERATED
@@ -163,11 +164,13 @@ class ChatBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         fields["add_generation_prompt"] = self.add_generation_prompt
         fields["continue_final_message"] = bool(self.continue_final_message)
         fields["template_kwargs"] = self.chat_template_kwargs or {}
+        fields |= self.thinking_fields()
         return [GenerateRequest(messages=self.messages, **fields)]
 
     def names(self) -> dict[str, str]:
         completion = {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
-        return {"template_kwargs": "chat_template_kwargs", **completion, **super().names()}
+        renamed = {"template_kwargs": "chat_template_kwargs", **completion, **self.thinking_names()}
+        return {**renamed, **super().names()}
 
     @property
     def constrained(self) -> bool:

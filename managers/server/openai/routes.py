@@ -8,10 +8,11 @@ import msgspec
 from aiohttp import web
 
 from ...front.requests.params import to_submit
+from ...front.requests.reasoning_fields import without_effect
 from ...wire.errors import InvalidRequest, Path
 from ..endpoints import Endpoint
 from ..events import stream_events
-from ..reading import understand
+from ..reading import IGNORED, understand
 from ..responses import json_response
 from ..server_state import STATE, ServerState
 from ..work import Work
@@ -38,7 +39,9 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     state.require_ready()
 
     def understood(body: ChatBody) -> tuple[ChatBody, Work]:
-        return body, _work(state, body, "chat", "chatcmpl")
+        work = _work(state, body, "chat", "chatcmpl")
+        request[IGNORED] = (*request[IGNORED], *without_effect(body, state.front.info.reasoning))
+        return body, work
 
     body, work = await understand(request, ChatBody, understood)
     return await _answer(request, body, work, ChatAnswers(body, state.model_name, work.request_id))
@@ -68,7 +71,8 @@ def _work(state: ServerState, body: SharedFields, endpoint: str, id_prefix: str)
     for i, request in enumerate(requests):
         request = msgspec.structs.replace(request, request_id=f"{request_id}-{i}" if many else request_id)
         try:
-            submits.append(to_submit(request, vocab_size=state.front.info.model.vocab_size))
+            info = state.front.info
+            submits.append(to_submit(request, vocab_size=info.model.vocab_size, reasoning=info.reasoning))
         except InvalidRequest as error:
             raise renamed(error, i) from None
     label = f"{endpoint} user={body.user!r}" if body.user else endpoint

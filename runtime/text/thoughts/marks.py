@@ -65,8 +65,9 @@ def reasoning_format(wanted: str, words: Collection[str], tokenizer: Tokenizer) 
     for each in _FORMATS.values():
         if each.closing in joined:
             return each
-    tokens = {tokenizer.token_bytes(i).decode("utf-8", "replace") for i in range(tokenizer.vocab_size)}
+    marks = {mark.encode() for each in _FORMATS.values() for mark in (each.opening, each.closing)}
+    tokens = marks.intersection(map(tokenizer.token_bytes, range(tokenizer.vocab_size)))
     for each in _FORMATS.values():
-        if each.opening in tokens and each.closing in tokens:
+        if tokens.issuperset({each.opening.encode(), each.closing.encode()}):
             return ReasoningFormat(each.name, each.opening, each.closing, in_template=False)
     return None

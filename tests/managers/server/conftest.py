@@ -15,6 +15,7 @@ from sapwood.managers.server.app import make_runner
 from sapwood.managers.server.server_state import ServerState
 from sapwood.managers.wire.answers import Alternative, CacheReport, Finish, TextChunk, TokenLogprob
 from sapwood.managers.wire.errors import EngineDead, InvalidRequest, RequestAborted
+from sapwood.managers.wire.lifecycle import ReasoningInfo
 from sapwood.managers.wire.questions import Stats
 from sapwood.managers.wire.requests import Submit
 
@@ -79,7 +80,8 @@ class FakeFront:
     """The face of `Front`, with knobs: `gate` holds everything back, `fail_after` breaks streams."""
 
     def __init__(self) -> None:
-        self.info = SimpleNamespace(model=SimpleNamespace(vocab_size=VOCAB_SIZE), max_context=MAX_CONTEXT, timings={})
+        model = SimpleNamespace(vocab_size=VOCAB_SIZE)
+        self.info = SimpleNamespace(model=model, max_context=MAX_CONTEXT, timings={}, reasoning=ReasoningInfo())
         self.config = SimpleNamespace(capacity=CAPACITY)
         self.submits: list[Submit] = []
         self.open: dict[str, FakeStream] = {}
