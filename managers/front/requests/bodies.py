@@ -25,7 +25,11 @@ F = TypeVar("F", bound=FieldError)
 
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?([\w.\[\]]*)`$")  # no text of the user's is in it, but before it
 _SEARCHED_BYTES = 2**20  # larger bodies that are no JSON are not searched for what to blame
-_SAYS_NOTHING = {"n_predict": (-1, -2)}  # values of other servers' fields that mean what absence means
+_SAYS_NOTHING = {
+    "n_predict": (-1, -2),
+    "reasoning_budget": (-1,),
+    "thinking_budget_tokens": (-1,),
+}  # values of other servers' fields that mean what absence means
 _SPARE_LEVELS = 300  # of nesting: a message holds the value some levels down, and others read it deep in their stacks
 _PYTHON_NAMES = {"array": "list", "object": "dict", "null": "None"}
 _NAMED_FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`", re.DOTALL)

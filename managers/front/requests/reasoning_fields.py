@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from ...wire.errors import InvalidRequest
 from ...wire.lifecycle import ReasoningInfo
@@ -47,11 +48,11 @@ def reasoning_options(
     return ReasoningOptions(enabled, effort, budget, separate, include)
 
 
-def without_effect(request: Asks, model: ReasoningInfo) -> list[str]:
-    """The fields that a (checked) request gives and that change nothing: of a model that does not think all, and of one
-    that can neither be told to think nor how hard, its effort."""
-    given = [name for name in NAMES if getattr(request, name) is not None]
+def without_effect(given: Mapping[str, Any], model: ReasoningInfo) -> list[str]:
+    """Which of these (checked) fields change nothing: of a model that does not think all, and of one that can neither
+    be told to think nor how hard, its effort."""
+    names = [name for name in given if name in NAMES]
     if not model.thinks:
-        return given
+        return names
     deaf = not (model.takes_switch or model.takes_effort)
-    return [name for name in given if deaf and name == "reasoning_effort" and request.reasoning_effort != "none"]
+    return [name for name in names if deaf and name == "reasoning_effort" and given[name] != "none"]

@@ -18,13 +18,15 @@ from ...front.requests.request_fields import CompletionFields, GenerateRequest
 from ...front.requests.tolerated import CHAT_TOLERATED, TEXT_TOLERATED, Tolerated
 from ...wire.errors import InvalidRequest
 from .response_format import FIELD, constraint_fields
-from .thinking_bodies import ThinkingFields
+from .thinking_bodies import ReasoningObject, ThinkingObject, thinking_fields, thinking_names
 
 COMPLETION_MAX_TOKENS = 16  # OpenAI's own default for this endpoint
 MAX_PROMPTS = 1024
 MAX_TOP_LOGPROBS = 20
 
 _MAX_TOKENS = Field("most tokens of a completion", elsewhere=("n_predict", "max_new_tokens"))
+_BUDGETS = ("max_reasoning_tokens", "thinking_token_budget", "thinking_budget_tokens", "reasoning_budget")
+_BUDGET = Field("most tokens of thinking", elsewhere=_BUDGETS)
 _Declared = with_nulls("_Declared", CompletionFields, lambda field: field.openai)
 
 
@@ -124,7 +126,7 @@ class CompletionBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fie
         return {"prompt_logprobs": "logprobs", **super().names()}
 
 
-class ChatBody(SharedFields, ThinkingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChatBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of /v1/chat/completions."""
 
     tolerated: ClassVar[Mapping[str, Tolerated]] = CHAT_TOLERATED
@@ -139,6 +141,14 @@ class ChatBody(SharedFields, ThinkingFields, frozen=True, kw_only=True, forbid_u
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
+    thinking_budget: Annotated[int | None, _BUDGET] = None
+    reasoning: ReasoningObject | None = None
+    thinking: ThinkingObject | None = None
+    include_reasoning: bool | None = None
+    separate_reasoning: bool | None = None
+    reasoning_format: str | None = None
 
     prediction: Any = None
 
@@ -164,12 +174,12 @@ class ChatBody(SharedFields, ThinkingFields, frozen=True, kw_only=True, forbid_u
         fields["add_generation_prompt"] = self.add_generation_prompt
         fields["continue_final_message"] = bool(self.continue_final_message)
         fields["template_kwargs"] = self.chat_template_kwargs or {}
-        fields |= self.thinking_fields()
+        fields |= thinking_fields(self)
         return [GenerateRequest(messages=self.messages, **fields)]
 
     def names(self) -> dict[str, str]:
         completion = {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
-        renamed = {"template_kwargs": "chat_template_kwargs", **completion, **self.thinking_names()}
+        renamed = {"template_kwargs": "chat_template_kwargs", **completion, **thinking_names(self)}
         return {**renamed, **super().names()}
 
     @property

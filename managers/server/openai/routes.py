@@ -19,6 +19,7 @@ from ..work import Work
 from .bodies import ChatBody, CompletionBody, SharedFields
 from .chat import ChatAnswer, ChatAnswers, ChatChunk
 from .completions import TextAnswer, TextAnswers
+from .thinking_bodies import thinking_fields, thinking_names
 
 
 async def completions(request: web.Request) -> web.StreamResponse:
@@ -40,7 +41,9 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 
     def understood(body: ChatBody) -> tuple[ChatBody, Work]:
         work = _work(state, body, "chat", "chatcmpl")
-        request[IGNORED] = (*request[IGNORED], *without_effect(body, state.front.info.reasoning))
+        names = thinking_names(body)
+        unused = without_effect(thinking_fields(body), state.front.info.reasoning)
+        request[IGNORED] = (*request[IGNORED], *(names[each] for each in unused))
         return body, work
 
     body, work = await understand(request, ChatBody, understood)
