@@ -119,4 +119,4 @@ def _agree(a: np.ndarray, b: np.ndarray, length: int) -> bool:
 
 def _options(chat: Chat) -> tuple[object, ...]:
     """What a template is given beside the messages."""
-    return chat.tools, chat.template_kwargs
+    return chat.tools, chat.template_kwargs, chat.reasoning.enabled, chat.reasoning.effort

@@ -22,7 +22,7 @@ from ...runtime.text.chat.sandbox import TemplateProgram
 from ...runtime.text.chat.tool_formats import tool_format
 from ...runtime.text.tokenizers.base import Tokenizer
 from ...runtime.text.tokenizers.loading import load_tokenizer
-from ..wire.answers import Rejected, TokenBatch, TokenChunk
+from ..wire.answers import CacheMiss, Rejected, TextChunk, TokenBatch, TokenChunk
 from ..wire.child import Child
 from ..wire.errors import ConfigError, InvalidRequest
 from ..wire.inboxes import ToTokenizer
@@ -248,14 +248,10 @@ class TokenizerProcess:
             return
         try:
             text_chunk = output.take(chunk)
-            if chunk.miss is not None:
-                encoded = self._prompts.pop(chunk.request_id)
-                report = self._reports.report(encoded.submit, encoded.first, chunk.miss)
-                text_chunk = msgspec.structs.replace(text_chunk, cache=report)
-            self._reports.said(chunk.request_id, text_chunk)
         except Exception as error:
             self._fail(chunk.request_id, error)
             return
+        text_chunk = self._told(chunk.miss, text_chunk)
         if output.finished:
             if chunk.finish is None:
                 self._scheduler.send(StopMatched(chunk.request_id, chunk.index))
@@ -264,6 +260,18 @@ class TokenizerProcess:
                 del self._open[chunk.request_id]
                 self._prompts.pop(chunk.request_id, None)
         self._child.front.send(text_chunk)
+
+    def _told(self, miss: CacheMiss | None, text_chunk: TextChunk) -> TextChunk:
+        """The chunk with what is to be said of the cache. What goes wrong with that costs nobody an answer."""
+        try:
+            encoded = self._prompts.pop(text_chunk.request_id) if miss is not None else None
+            if miss is not None and encoded is not None:
+                report = self._reports.report(encoded.submit, encoded.first, miss)
+                text_chunk = msgspec.structs.replace(text_chunk, cache=report)
+            self._reports.said(text_chunk.request_id, text_chunk)
+        except Exception:
+            self._child.log.exception("no report about the cache for request %s", text_chunk.request_id)
+        return text_chunk
 
     def _fail(self, request_id: str, error: Exception) -> None:
         self._child.log.exception("request %s failed in the tokenizer", request_id)

@@ -291,3 +291,7 @@ def test_an_engine_sees_conversations_so_whichever_way_they_come(
         whole = engine.generate(messages=messages, max_tokens=1)
         assert whole.prompt_tokens == engine.generate([rendering.prompt], max_tokens=1)[0].prompt_tokens
         assert whole.prompt_tokens == engine.generate(messages=[system("You code."), USER], max_tokens=1).prompt_tokens
+        turns = [USER, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks."}]
+        first = engine.render([system("x-anthropic-billing-header: cch=1\nYou code."), *turns[:1]])
+        second = engine.render([system("x-anthropic-billing-header: cch=2\nYou code."), *turns])
+        assert second.text.startswith(first.text), "the second turn shares all of the first one"

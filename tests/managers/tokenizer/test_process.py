@@ -14,7 +14,7 @@ from sapwood.managers.tokenizer import process as tokenizer
 from sapwood.managers.tokenizer.process import LONG_WORK
 from sapwood.managers.tokenizer.prompt_encoding import PromptEncoder, encoding_work, sample_seed
 from sapwood.managers.tokenizer.text_output import SampleOutput
-from sapwood.managers.wire.answers import Finish, Rejected, TextChunk, TokenBatch, TokenChunk
+from sapwood.managers.wire.answers import CacheMiss, CacheReport, Finish, Rejected, TextChunk, TokenBatch, TokenChunk
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.lifecycle import Limits, Shutdown
 from sapwood.managers.wire.options import EngineConfig
@@ -55,6 +55,19 @@ def test_a_conversation_goes_through_the_template(rig: Rig, ids_of: Ids, request
     assert request.sampling.max_tokens == MAX_CONTEXT - len(ids)
 
 
+def test_where_the_prompt_left_the_cached_path_comes_with_the_first_chunk(
+    rig: Rig, ids_of: Ids, request_for: Make
+) -> None:
+    messages = [{"role": "system", "content": "old"}, {"role": "user", "content": "hi"}]
+    [request] = rig.submit(request_for(messages=messages, explain_cache=True))
+    position = unpack_ids(request.token_ids).tolist().index(ids_of("h")[0])
+    miss = CacheMiss(position, "never_seen", ids_of("bye"), elsewhere=3)
+    chunk = rig.text(request.request_id, ids_of("a"), miss=miss)
+    text = "<|start|>system\nold<|end|><|start|>user\n"
+    assert chunk.cache == CacheReport(position, "never_seen", 1, "user", len(text), "bye", "hi<|end|><|start|>", 3)
+    assert rig.text(request.request_id, ids_of("a"), finish=Finish("length")).cache is None
+
+
 def test_a_template_that_refuses_is_the_senders_fault(rig: Rig, request_for: Make) -> None:
     rejected = rig.rejected(request_for(messages=[{"role": "user", "content": "refuse"}]))
     assert (rejected.kind, rejected.path) == ("invalid", ["messages"])
@@ -86,8 +99,8 @@ def test_a_conversation_that_the_template_makes_far_too_long_is_refused_unencode
             return self
 
     tokenizer = load_tokenizer(tiny_model)
-    monkeypatch.setattr(tokenizer, "encode_fragments", lambda _: pytest.fail("it was encoded"))
     encoder = PromptEncoder(tokenizer, Template())  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(tokenizer, "encode_fragments", lambda _: pytest.fail("it was encoded"))
     with pytest.raises(InvalidRequest, match="at least") as caught:
         encoder.encode(request_for(messages=[{"role": "user", "content": "a"}]), MAX_CONTEXT)
     assert caught.value.field == "messages"
