@@ -53,7 +53,7 @@ def _run(arguments: argparse.Namespace, began: float) -> int:
 
             return generate(arguments)
         case "batch":
-            from .batch import batch
+            from .answer_batch import batch
 
             return batch(arguments)
         case "pull":

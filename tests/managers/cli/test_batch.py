@@ -306,7 +306,7 @@ def test_what_cannot_be_done_is_one_sentence(
 def test_nobody_there_is_said_and_nothing_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sapwood.managers.cli.batch._RETRY_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr("sapwood.managers.cli.answer_batch._RETRY_SECONDS", (0.01, 0.01))
     source = tmp_path / "in.jsonl"
     source.write_text(line("a"))
     assert run_command(parse(["batch", str(source), "--url", "http://127.0.0.1:9/v1/"]), 0.0) == 1
