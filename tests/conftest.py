@@ -36,6 +36,7 @@ FAST = [
         "managers/front/test_params.py",
         "managers/scheduler",
         "managers/tokenizer/grammars/test_queue.py",
+        "managers/tokenizer/test_cache_report.py",
         "managers/wire",
         "radix",
         "runtime/model/test_read_config.py",
