@@ -16,14 +16,25 @@ from .responses import json_response
 from .server_state import STATE, ServerState
 
 
+class ServedThinking(msgspec.Struct, frozen=True):
+    """How the model marks what it thinks before it answers, what a request can say of it (whether to, how hard), and
+    whether its template leaves it in later turns: where not, those read the answers after it anew."""
+
+    marks: str | None
+    takes_switch: bool
+    takes_effort: bool
+    keeps_earlier: bool
+
+
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """max_model_len: most tokens of prompt + completion."""
+    """max_model_len: most tokens of prompt + completion. thinking: only where it does."""
 
     id: str
     object: str = "model"
     created: int
     owned_by: str = "sapwood"
     max_model_len: int
+    thinking: ServedThinking | msgspec.UnsetType = msgspec.UNSET
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,8 +113,11 @@ async def abort(request: web.Request) -> web.Response:
 
 
 def _model(state: ServerState) -> ServedModel:
-    front = state.require_ready()
-    return ServedModel(id=state.model_name, created=state.created, max_model_len=front.info.max_context)
+    info = state.require_ready().info
+    told, thinking = info.reasoning, msgspec.UNSET
+    if told.thinks:
+        thinking = ServedThinking(told.marks or None, told.takes_switch, told.takes_effort, told.keeps_earlier)
+    return ServedModel(id=state.model_name, created=state.created, max_model_len=info.max_context, thinking=thinking)
 
 
 async def _stats(state: ServerState) -> Stats | None:

@@ -42,6 +42,7 @@ from .tokenizing import tokenized, tokenizing_work
 from .tool_calling import CallOutput, calls_tools, complaint_about, constraint_with_tools
 
 WARM_AFTER_SECONDS = 1.0  # once requests can come; an engine that ends before that has no use for it
+_TAKEN_OUT = "is taken out of later turns, so that the answer after it is not found in the cache"
 LONG_WORK = 20_000  # bytes; encoding this many takes some milliseconds
 
 
@@ -103,6 +104,9 @@ class TokenizerProcess:
             return ChatPrompts(templates, tokenizer, style, options.reasoning_format) if templates else None
 
         self.reasoning = _reasoning(prompts(self._tokenizer))
+        if self.reasoning.marks:
+            earlier = "stays in later turns" if self.reasoning.keeps_earlier else _TAKEN_OUT
+            child.log.info("thinking is marked as %r is; what was thought %s", self.reasoning.marks, earlier)
         self._short = _Lane("short", lambda: self._tokenizer, prompts)
         self._long = _Lane("long", lambda: load_tokenizer(model_path), prompts)
         self._grammars = GrammarService(model_path)

@@ -74,7 +74,7 @@ class PromptEncoder:
         fragments, reasoning = None, None
         if submit.chat is not None:
             rendered = self._fitting_prompt(submit.chat, max_context)
-            fragments, reasoning = rendered.fragments, reasoning_start(rendered, submit.chat.reasoning)
+            fragments, reasoning = rendered.fragments, reasoning_start(rendered, submit.chat)
             known = self._known.applied(fragments, submit.chat.known) if submit.chat.known else fragments
             prompt = self._tokenizer.encode_fragments(known)
         else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from ...constrained.spec import Compiled, Thinking, with_thinking
 from ...runtime.text.chat.prompts import ChatPrompt
 from ...runtime.text.thoughts.marks import Begins, ReasoningFormat
@@ -26,15 +28,27 @@ class ReasoningStart:
 
 def template_kwargs(chat: Chat, reasoning: TemplateReasoning) -> dict[str, Any]:
     """The variables of the template, with those for what the request says of thinking."""
-    options = chat.reasoning
+    options = wishes(chat, reasoning)
     return reasoning.kwargs(
         enabled=options.enabled, effort=options.effort, budget=options.budget, given=chat.template_kwargs
     )
 
 
-def reasoning_start(prompt: ChatPrompt, options: ReasoningOptions) -> ReasoningStart | None:
+def wishes(chat: Chat, reasoning: TemplateReasoning) -> ReasoningOptions:
+    """What the request says of thinking: also where it names a variable that templates have for that and this one has
+    not."""
+    options = chat.reasoning
+    for name in ("enable_thinking", "thinking"):
+        value = chat.template_kwargs.get(name)
+        if options.enabled is None and isinstance(value, bool) and not reasoning.reads(name):
+            options = msgspec.structs.replace(options, enabled=value)
+    return options
+
+
+def reasoning_start(prompt: ChatPrompt, chat: Chat) -> ReasoningStart | None:
     """None where the completion is all answer."""
-    reasoning, begins, budget = prompt.reasoning, prompt.begins, options.budget
+    reasoning, begins, options = prompt.reasoning, prompt.begins, wishes(chat, prompt.reasoning)
+    budget = options.budget
     marks = reasoning.marks
     if marks is None or begins == "answer":
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....runtime.text.chat.messages import RESERVED
+from ....runtime.text.thoughts.template_reasoning import FIELDS as THOUGHT_FIELDS
 from ...wire.errors import InvalidRequest, Path
 from .ranges import check_ids
 from .tool_fields import check_call, check_tools
@@ -42,6 +43,9 @@ def _check_message(place: Path, message: dict[str, Any], vocab_size: int) -> Non
     if role not in ROLES:
         raise InvalidRequest.about((*place, "role"), f"must be one of {', '.join(ROLES)}; not {role!r}.")
     _check_content((*place, "content"), message.get("content"), vocab_size)
+    for name in THOUGHT_FIELDS[:2]:
+        if role == "assistant" and not isinstance(message.get(name), str | None):
+            raise InvalidRequest.about((*place, name), "must be text.")
     calls = message.get("tool_calls")
     if calls is None:
         return

@@ -73,6 +73,10 @@ class TemplateReasoning:
             return self.begins(text)
         return "inside" if content.rfind(self.marks.opening) > content.rfind(self.marks.closing) else "answer"
 
+    def reads(self, name: str) -> bool:
+        """Whether the template has a variable of this name."""
+        return name in self._variables
+
     @property
     def takes_effort(self) -> bool:
         """Whether a variable of the template says how hard to think."""
