@@ -116,6 +116,14 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=options.DEFAULT_PORT,
         help=f"port to listen on; 0: any free one (default: {options.DEFAULT_PORT})",
     )
+    group.add_argument(
+        "--api-key",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="only who sends this key is answered; may be given several times, each key has a cache of its own",
+    )
+    group.add_argument("--api-key-file", metavar="FILE", help="keys as by --api-key, one on each line")
     options.add_model_options(parser, log_level="info")
     options.add_scheduling_options(parser)
 

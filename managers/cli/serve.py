@@ -8,6 +8,7 @@ import time
 from importlib.metadata import version
 
 from ..front.front import Front
+from ..server.access import Access, read_keys
 from ..server.server_state import ServerState
 from ..server.serving import Server, address_of, bind
 from ..wire.logs import start_logging
@@ -17,6 +18,7 @@ from .options import config_of
 def serve(arguments: argparse.Namespace, began: float) -> int:
     """Serve; the exit code. Raises ConfigError or PortTaken before anything is loaded."""
     config = config_of(arguments)
+    access = Access(read_keys(arguments.api_key, arguments.api_key_file))
     with bind(arguments.host, arguments.port) as listener:
         start_logging("server", config.log_level)
         url = address_of(listener)
@@ -27,7 +29,7 @@ def serve(arguments: argparse.Namespace, began: float) -> int:
             total = time.perf_counter() - began
             print(_announcement(url, state.model_name, state.front, imports, total), flush=True)
 
-        return asyncio.run(Server(Front(config), config.model, listener, announce).run())
+        return asyncio.run(Server(Front(config), config.model, listener, announce, access).run())
 
 
 def _announcement(url: str, name: str, front: Front, imports: float, total: float) -> str:

@@ -101,6 +101,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     status = "disconnected"
     begin_headers()
     try:
+        state.access.admit(request.method, request.path, request.headers)
         _check_body(request)
         response = await handler(request)
         status = str(response.status)

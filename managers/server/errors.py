@@ -13,6 +13,7 @@ from aiohttp import web
 
 from ...runtime.errors import SapwoodError, TemplateError
 from ..wire.errors import EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
+from .access import Unauthorized
 
 RETRY_AFTER_SECONDS = 1
 _MOST_CHARACTERS = 2000  # of a message, which may quote what a client sent
@@ -91,6 +92,9 @@ def answer_for(error: BaseException, *, stopping: bool = False) -> Answer:
         return Answer(404, ErrorDetail(str(error), "invalid_request_error", "model", "model_not_found"))
     if isinstance(error, UnknownPath):
         return Answer(404, ErrorDetail(str(error), "invalid_request_error", None, "not_found"))
+    if isinstance(error, Unauthorized):
+        detail = ErrorDetail(str(error), "authentication_error", None, "invalid_api_key")
+        return Answer(401, detail, {"WWW-Authenticate": "Bearer"})
     if isinstance(error, Overloaded):
         return _retry_later(str(error), "overloaded")
     if isinstance(error, Unavailable):

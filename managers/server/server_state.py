@@ -12,6 +12,7 @@ from aiohttp import web
 
 from ..front.front import Front
 from ..wire.errors import InvalidRequest
+from .access import Access
 from .errors import Unavailable, UnknownModel
 from .metrics import Metrics
 
@@ -23,11 +24,19 @@ class ServerState:
     """One per server. `phase` goes from "loading" to "ready", and ends as "stopping" or "dead"; `reason` says why."""
 
     def __init__(
-        self, front: Front, model: str, *, head_seconds: float = HEAD_SECONDS, stall_seconds: float = STALL_SECONDS
+        self,
+        front: Front,
+        model: str,
+        *,
+        access: Access | None = None,
+        head_seconds: float = HEAD_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
-        """head_seconds: how long the head of a request may take to arrive.
+        """access: who may ask; everybody by default.
+        head_seconds: how long the head of a request may take to arrive.
         stall_seconds: how long a client may take no data, or send none of a body, before its request is ended."""
         self.front = front
+        self.access = access or Access()
         self.metrics = Metrics()
         self.created = int(time.time())
         self.head_seconds = head_seconds

@@ -17,6 +17,7 @@ from aiohttp import web
 from ...runtime.errors import SapwoodError
 from ..front.front import Front
 from ..wire.logs import logger
+from .access import Access
 from .app import make_runner
 from .server_state import ServerState
 
@@ -52,10 +53,15 @@ class Server:
     """Serves one front on one listening socket."""
 
     def __init__(
-        self, front: Front, model: str, listener: socket.socket, on_ready: Callable[[ServerState], None]
+        self,
+        front: Front,
+        model: str,
+        listener: socket.socket,
+        on_ready: Callable[[ServerState], None],
+        access: Access | None = None,
     ) -> None:
-        """on_ready: called once requests can be served."""
-        self.state = ServerState(front, model)
+        """on_ready: called once requests can be served. access: who may ask; everybody by default."""
+        self.state = ServerState(front, model, access=access)
         self._front = front
         self._listener = listener
         self._on_ready = on_ready

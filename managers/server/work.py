@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 
+import msgspec
+
 from ...runtime.errors import SapwoodError
 from ..front.generation import Completion, collect
 from ..front.streams import RequestStream
@@ -18,6 +20,7 @@ from ..wire.answers import CacheReport, Effort, TextChunk
 from ..wire.errors import InvalidRequest
 from ..wire.logs import logger
 from ..wire.requests import Submit
+from .access import salted
 from .errors import answer_for
 from .responses import note_moved
 from .server_state import ServerState
@@ -44,7 +47,7 @@ class Work:
         self.request_id = request_id
         self.error: Exception | None = None  # what ended a stream that had already begun
         self._state = state
-        self._submits = submits
+        self._submits = [msgspec.structs.replace(each, namespace=salted(each.namespace)) for each in submits]
         self._label = label
         self._renamed = renamed
         self._stack = AsyncExitStack()
