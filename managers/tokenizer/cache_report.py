@@ -51,7 +51,10 @@ class CacheReports:
             if at < len(messages):
                 message, role = at, str(messages[at].get("role"))
             if reason == "never_seen" and miss.cached_ids:
-                reason = self._what_changed(submit.namespace, chat, prompt.ids, position, at, is_inside)
+                is_over = prompt.message_at(position, messages, ended=True)[0] > at
+                reason = self._what_changed(
+                    submit.namespace, chat, prompt.ids, position, at, is_inside=is_inside, is_over=is_over
+                )
             self._remember(submit, chat, prompt.ids)
         asked = submit.explain_cache
         return CacheReport(
@@ -60,8 +63,8 @@ class CacheReports:
             message,
             role,
             prompt.character(position) if asked else None,
-            prompt.spelled(miss.cached_ids) if asked and self._quotes else "",
-            prompt.spelled(prompt.ids[position : position + _SHOWN].tolist()) if asked else "",
+            _text(prompt.bytes_of(miss.cached_ids)) if asked and self._quotes else "",
+            _text(prompt.bytes_of(prompt.ids[position : position + _SHOWN].tolist())) if asked else "",
             miss.elsewhere,
         )
 
@@ -78,10 +81,11 @@ class CacheReports:
             self._tokens -= len(self._recent.popitem(last=False)[1].ids)
 
     def _what_changed(
-        self, namespace: str, chat: Chat, ids: np.ndarray, position: int, at: int, is_inside: bool
+        self, namespace: str, chat: Chat, ids: np.ndarray, position: int, at: int, *, is_inside: bool, is_over: bool
     ) -> MissReason:
         """Compare with the conversations of before that have the same prompt up to this position, latest first. at: the
-        message that it lies in, or in what is before its text, unless it `is_inside`."""
+        message that it lies in, or in what is before its text, unless it `is_inside`. is_over: all of its text is
+        before the position."""
         options, own_id = _options(chat), ids.item(position)
         for other in reversed(self._recent.values()):
             messages = other.chat.messages
@@ -99,16 +103,22 @@ class CacheReports:
                 return "tools_changed"
             if is_sent_before or turned_here:
                 return "template_changed_earlier_text"
-            as_said = content_of(chat.messages[at]).strip() == "".join(other.answer).strip()
-            return "template_changed_earlier_text" if as_said else "answer_changed"
+            if content_of(chat.messages[at]).strip() != "".join(other.answer).strip():
+                return "answer_changed"
+            # the model may have gone on behind what was its answer: a stop string was found in it
+            return "never_seen" if is_over else "template_changed_earlier_text"
         return "never_seen"
 
 
 def _is_same_text(prompt: PromptText, miss: CacheMiss) -> bool:
     """Whether the path and the prompt go on with one text in other tokens, as far as both are known."""
-    ours = prompt.spelled(prompt.ids[miss.position : miss.position + _SHOWN].tolist())
-    theirs = prompt.spelled(miss.cached_ids)
-    return ours.startswith(theirs) or theirs.startswith(ours)
+    ours = prompt.bytes_of(prompt.ids[miss.position : miss.position + _SHOWN].tolist())
+    theirs = prompt.bytes_of(miss.cached_ids)
+    return bool(ours and theirs) and (ours.startswith(theirs) or theirs.startswith(ours))
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _agree(a: np.ndarray, b: np.ndarray, length: int) -> bool:

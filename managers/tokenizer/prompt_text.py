@@ -39,9 +39,9 @@ class PromptText:
         """How many characters the tokens before this position begin."""
         return int(self._characters[self.ids[:position]].sum())
 
-    def spelled(self, ids: Sequence[int]) -> str:
-        """Tokens as text."""
-        return b"".join(map(self._tokenizer.token_bytes, ids)).decode("utf-8", "replace")
+    def bytes_of(self, ids: Sequence[int]) -> bytes:
+        """What these tokens spell."""
+        return b"".join(map(self._tokenizer.token_bytes, ids))
 
     def message_at(self, position: int, messages: Sequence[Mapping[str, Any]], *, ended: bool) -> tuple[int, bool]:
         """The message in which a token lies, their number where it is behind the last one, and whether it is in its

@@ -128,7 +128,7 @@ class Talk:
         self.count = 0
 
     def ask(self, messages: Messages, answer: str = "", *, namespace: str = "", **chat: Any) -> CacheReport:
-        strip = chat.pop("strip", "")
+        strip, generated = chat.pop("strip", ""), chat.pop("generated", answer)
         tools = chat.get("tools")
         prompt = prompt_of(rendered(messages, tools=str(tools or ""), strip=strip))
         ids = prompt.ids.tolist()
@@ -148,7 +148,7 @@ class Talk:
         report = self.reports.report(submit, prompt, CacheMiss(position, "never_seen", cached))
         self.reports.said(submit.request_id, TextChunk(submit.request_id, 0, answer, [], 0, 0, 0, []))
         self.reports.said(submit.request_id, TextChunk(submit.request_id, 1, "another sample", [], 0, 0, 0, []))
-        self.paths.setdefault(namespace, []).append(ids + list(answer.encode()))
+        self.paths.setdefault(namespace, []).append(ids + list(generated.encode()))
         return report
 
 
@@ -189,6 +189,14 @@ def test_an_answer_that_the_template_strips_and_one_that_the_client_changes_are_
     assert (report.message, report.reason) == (2, "answer_changed")
 
 
+def test_an_answer_that_a_stop_string_ended_is_as_it_was() -> None:
+    talk = Talk()
+    first = [SYSTEM, turn("user", "Hello")]
+    talk.ask(first, "Hi.", generated="Hi.\nUser: and so on")
+    report = talk.ask([*first, turn("assistant", "Hi."), turn("user", "Bye")])
+    assert (report.message, report.reason, report.cached_text) == (2, "never_seen", "\nUser: a")
+
+
 def test_a_template_that_now_shows_an_earlier_answer_otherwise_changed_earlier_text() -> None:
     talk = Talk()
     first = [SYSTEM, turn("user", "Hello"), turn("assistant", "<think>hm</think>Hi."), turn("user", "Again")]
@@ -214,6 +222,10 @@ def test_one_text_in_other_tokens_is_told_from_another_text() -> None:
     assert (report.reason, report.character, report.message) == ("tokenized_otherwise", 1, None)
     assert reports.report(submit, prompt, CacheMiss(1, "never_seen", [97, 98, 100])).reason == "never_seen"
     assert reports.report(submit, prompt, CacheMiss(1, "evicted", [])).reason == "evicted"
+    half = PromptText(TOKENIZER, CHARACTERS, np.array([120, *"é".encode(), 98], dtype=np.int32), None)
+    other_half = CacheMiss(1, "never_seen", [*"è".encode()])
+    report = reports.report(submit, half, other_half)
+    assert (report.reason, report.prompt_text, report.cached_text) == ("never_seen", "éb", "è")
 
 
 def test_nothing_is_said_of_another_namespace_and_nothing_quoted_where_that_is_off() -> None:
