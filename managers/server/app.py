@@ -15,10 +15,10 @@ from ..front.requests.bodies import respelled
 from ..wire.errors import InvalidRequest
 from ..wire.logs import logger
 from . import admin
-from .anthropic import message_routes
 from .connection import ServerRunner
 from .endpoints import Endpoint, Handler
 from .errors import ErrorShape, UnknownPath, answer_for, openai_error
+from .messages_api import message_routes
 from .native import render, routes
 from .openai import routes as openai_routes
 from .reading import IGNORED, MAX_BODY_BYTES, SPELLED

@@ -41,7 +41,7 @@ class Ping(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="pin
     """Says nothing."""
 
 
-class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="text_delta"):
+class BlockText(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="text_delta"):
     text: str
 
 
@@ -61,7 +61,7 @@ class SignatureDelta(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     signature: str
 
 
-BlockDelta = TextDelta | InputDelta | ThinkingDelta | SignatureDelta
+BlockDelta = BlockText | InputDelta | ThinkingDelta | SignatureDelta
 
 
 class BlockChange(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="content_block_delta"):
@@ -119,7 +119,7 @@ class MessageStream:
         if chunk.text:
             if self._open is not TextBlock:
                 events += [*self._close(), *self._begin(TextBlock(text=""))]
-            events.append(BlockChange(index=self._index, delta=TextDelta(text=chunk.text)))
+            events.append(BlockChange(index=self._index, delta=BlockText(text=chunk.text)))
         for piece in chunk.tool_calls:
             events += self._call(piece)
         if chunk.finish:

@@ -6,11 +6,13 @@ A field that asks for something Sapwood does not do is refused by its name; thos
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ...front.requests.constraints import KINDS
 from ...front.requests.params import MAX_NAME
 from ...front.requests.request_fields import GenerateRequest
+from ...front.requests.tolerated import CHAT_TOLERATED, Tolerated
 from ...wire.errors import InvalidRequest, Path
 from ..openai.bodies import SharedFields
 from .message_blocks import Block, MessageList
@@ -27,6 +29,8 @@ class CountBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The body of /v1/messages/count_tokens, and all of a message's. Null means what absent means. Fields after
     `chat_template_kwargs` have no effect, and those after `workspace_id` are Anthropic's that are not supported."""
 
+    tolerated: ClassVar[Mapping[str, Tolerated]] = CHAT_TOLERATED
+
     messages: list[dict[str, Any]]
     system: str | list[Block] | None = None
     stop_sequences: list[str] | None = None
@@ -37,9 +41,7 @@ class CountBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     output_format: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
-    cache_control: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
-    service_tier: str | None = None
     speed: str | None = None
     inference_geo: str | None = None
     diagnostics: dict[str, Any] | None = None
@@ -74,6 +76,10 @@ class CountBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=T
         request = GenerateRequest(messages=conversation.messages, **fields)
         given = {kind for kind in KINDS if getattr(self, kind) not in (None, False)}
         return request, MessageNames(conversation.places, given, self._format()[0])
+
+    def unused(self) -> list[str]:
+        """Fields that are given and have no effect on the answer."""
+        return [*super().unused(), *(name for name in _ADVISORY if getattr(self, name) is not None)]
 
     @property
     def constrained(self) -> bool:
@@ -117,8 +123,6 @@ class CountBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise InvalidRequest.about(("n",), f"must be 1: a message is one completion; not {self.n}.")
         if self.stop_sequences is not None and self.stop is not None:
             raise InvalidRequest("Give stop_sequences or stop, not both.", "stop")
-        if self.service_tier not in (None, "auto", "standard_only"):
-            raise InvalidRequest.about(("service_tier",), "must be 'auto' or 'standard_only'.")
         user = (self.metadata or {}).get("user_id")
         if not isinstance(user, str | None) or len(user or "") > MAX_NAME:
             raise InvalidRequest.about(("metadata", "user_id"), f"must be text of {MAX_NAME} characters at most.")
@@ -146,6 +150,17 @@ class CountBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise InvalidRequest.about(("thinking", "budget_tokens"), "must be a number of tokens.")
         if said["type"] == "enabled" and budget is None:
             raise InvalidRequest.about(("thinking", "budget_tokens"), "is missing; enabled thinking needs it.")
+
+
+_ADVISORY = (
+    "metadata",
+    "speed",
+    "inference_geo",
+    "diagnostics",
+    "context_management",
+    "user_profile_id",
+    "workspace_id",
+)
 
 
 class MessageBody(CountBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
