@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ...errors import TemplateError
-from ..chat.own_text import OwnText
+from ..chat.own_text import OwnText, plain
 from ..tokenizers.base import Tokenizer
 from .marks import Begins, ReasoningFormat, reasoning_format
 from .thought_parser import SPACE
@@ -52,7 +52,7 @@ class TemplateReasoning:
     def marks(self) -> ReasoningFormat | None:
         """The texts around the thinking; see `marks.reasoning_format`."""
         shown = self._with_thought(self.field) if self._wanted == "auto" and self.field is not None else None
-        return reasoning_format(self._wanted, [*self._words, str(shown or "")], self._tokenizer)
+        return reasoning_format(self._wanted, [*self._words, plain(shown or "")], self._tokenizer)
 
     def begins(self, text: OwnText) -> Begins:
         """Where a completion of this prompt begins: only marks that are the template's own count."""
@@ -132,8 +132,8 @@ class TemplateReasoning:
         text = self._with_thought(self.field) if self.field is not None else self._shown(self.off or {})
         if text is None or self.marks is None:
             return ""
-        after = str(text).rpartition(self.marks.closing)[2]
-        return after[: len(after) - len(after.lstrip(SPACE))]
+        _, closed, after = plain(text).rpartition(self.marks.closing)
+        return after[: len(after) - len(after.lstrip(SPACE))] if closed else ""
 
     @cached_property
     def keeps_earlier(self) -> bool:
