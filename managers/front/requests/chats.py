@@ -34,7 +34,7 @@ def check_chat(
     check_tools(tools)
     for name in template_kwargs:
         if name in RESERVED:
-            text = "is a field of its own." if name in _FIELDS else "is no variable that a chat template has."
+            text = "it is a field of its own." if name in _FIELDS else "it is no variable of a chat template."
             raise InvalidRequest.about(("template_kwargs", name), f"may not be set: {text}")
 
 

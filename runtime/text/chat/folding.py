@@ -19,8 +19,11 @@ _LEADING = ("system", "developer")
 _FLAT = TurnForm(calls_as_text=True, results_as_user=True)
 
 
-def folded(messages: Sequence[Message], tools: Tools | None, can: Abilities, style: ToolFormat) -> Conversation:
-    """Only what the template cannot show is changed. style: how tools and calls are shown as text."""
+def folded(
+    messages: Sequence[Message], tools: Tools | None, can: Abilities, style: ToolFormat, *, keep_system: bool = True
+) -> Conversation:
+    """Only what the template cannot show is changed. style: how tools and calls are shown as text. Without
+    `keep_system`, the text of system messages goes to the user."""
     folded = list(messages)
     if tools and not can.shows_tools:
         folded, tools = with_tools_shown(style, folded, tools, "tool_calls"), None
@@ -31,7 +34,7 @@ def folded(messages: Sequence[Message], tools: Tools | None, can: Abilities, sty
         made += _turn(turn, following[0]["role"] if following else "", can, style, calls)
         calls += len(turn[0].get("tool_calls", ()))
     folded = made
-    folded = _systems(folded, can)
+    folded = _systems(folded, can, keep_system=keep_system)
     folded = _with_user(folded, can)
     if not can.several_users:
         folded = _merged(folded, "user")
@@ -84,7 +87,7 @@ def _turn(turn: Sequence[Message], next_role: str, can: Abilities, style: ToolFo
     return reformed([message, *(_as_tool(each, can) for each in turn[1:])], form, style, before)
 
 
-def _systems(messages: list[Message], can: Abilities) -> list[Message]:
+def _systems(messages: list[Message], can: Abilities, *, keep_system: bool) -> list[Message]:
     """System messages where the template takes them, and the others' text as users'."""
     start = _leading(messages)
     leading, rest = messages[:start], messages[start:]
@@ -92,17 +95,19 @@ def _systems(messages: list[Message], can: Abilities) -> list[Message]:
         leading = [{**each, "role": "system"} for each in leading]
     if len(leading) > 1 and not can.several_systems:
         leading = [_joined(leading)]
-    if leading and leading[0]["role"] == "system" and not can.system:
+    if leading and not (keep_system and (leading[0]["role"] == "developer" or can.system)):
         text = {**_joined(leading), "role": "user"}
         leading, rest = (
             [],
             [_joined([text, rest[0]]), *rest[1:]] if rest and rest[0]["role"] == "user" else [text, *rest],
         )
-    return leading + [_late(each, can) for each in rest]
+    return leading + [_late(each, can, keep_system=keep_system) for each in rest]
 
 
-def _late(message: Message, can: Abilities) -> Message:
+def _late(message: Message, can: Abilities, *, keep_system: bool) -> Message:
     role = message["role"]
+    if role in _LEADING and not keep_system:
+        return {**message, "role": "user"}
     if role == "developer" and not can.late_developer:
         role = "system"
     if role == "system" and not can.late_system:

@@ -103,6 +103,7 @@ class Planner:
         can = self._can(kwargs)
         ways: list[Fold] = [
             lambda messages, tools: folded(messages, tools, can, self._style),
+            lambda messages, tools: folded(messages, tools, can, self._style, keep_system=False),
             lambda messages, tools: flattened(messages, tools, self._style, keep_system=True),
             lambda messages, tools: flattened(messages, tools, self._style, keep_system=False),
         ]

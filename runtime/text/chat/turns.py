@@ -74,6 +74,8 @@ def reformed(turn: Sequence[Message], form: TurnForm, style: ToolFormat, before:
     if form.named_results or form.ids:
         message, results = _completed(message, results, form, before)
     if form.calls_as_text:
+        owners = _owners(message["tool_calls"], results)
+        results = [each for _, each in sorted(zip(owners, results), key=lambda owned: owned[0])]
         first = [*with_tools_shown(style, [message], None, "")]
     elif form.one_call and len(message["tool_calls"]) > 1:
         first, results = _one_by_one(message, results)

@@ -70,7 +70,7 @@ def test_of_several_templates_the_one_for_tools_renders_with_tools_and_ids_are_c
         with pytest.raises(InvalidRequest, match="holds token id 10000") as caught:
             engine.render([{"role": "user", "content": [{"type": "token_ids", "token_ids": [10_000]}]}])
         assert caught.value.field == "messages[0].content[0].token_ids"
-        with pytest.raises(InvalidRequest, match="is no variable") as caught:
+        with pytest.raises(InvalidRequest, match="it is no variable") as caught:
             engine.render(USER, template_kwargs={"chat_template": "x"})
         assert caught.value.field == "template_kwargs.chat_template"
         with pytest.raises(InvalidRequest, match="at least"):

@@ -342,3 +342,22 @@ def test_a_template_that_takes_contents_as_parts_only(prompt: Render) -> None:
     assert prompt(source, [S, U, says("assistant", "")]) == "<system>S.<user>U.<assistant>"
     ended = {"add_generation_prompt": False, "continue_final_message": True}
     assert prompt(source, [U, says("assistant", "a b")], **ended) == "<user>U.<assistant>a b"
+
+
+def test_results_that_are_text_stand_in_the_order_of_their_calls(prompt: Render) -> None:
+    text = prompt(GEMMA, [U, call("c1", "c2"), result("c2", "two"), result("c1", "one")])
+    assert text.index("f0") < text.index("f1") < text.index("one") < text.index("two")
+
+
+def test_a_system_text_that_is_shown_at_times_only_goes_to_the_user_at_the_other_times(prompt: Render) -> None:
+    """Mistral Nemo's template shows it in the last message, and only where that is a user's."""
+    nemo = (
+        "{% if messages[0].role == 'system' %}{% set system = messages[0].content %}{% set messages = messages[1:] %}"
+        "{% endif %}{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}<{{ m.role }}>"
+        "{% if loop.last and m.role == 'user' and system %}{{ system }}+{% endif %}{{ m.content }}"
+        + CALLS
+        + "{% endfor %}"
+    )
+    assert prompt(nemo, [S, U, A, U]) == "<user>U.<assistant>A.<user>S.+U."
+    asked = [S, U, call("c1"), result("c1")]
+    assert prompt(nemo, asked) == '<user>S.\n\nU.<assistant>[f0 {"a": 1}]<tool>R.'
