@@ -17,8 +17,8 @@ _SERVE = """\
 Serve a model over HTTP, to OpenAI's clients and to anything that speaks JSON.
 
 Prompts that start alike share their computed prefix by themselves; `usage` in every answer says how many prompt
-tokens were cached. Endpoints: /v1/completions, /v1/chat/completions, /v1/models, /generate, /score, /render,
-/health, /metrics, /flush_cache, /abort.
+tokens were cached. Endpoints: /v1/completions, /v1/chat/completions, /v1/responses, /v1/models, /generate, /score,
+/render, /health, /metrics, /flush_cache, /abort.
 """
 _BATCH = """\
 Answer a file of requests in OpenAI's batch format, one JSON object on each line:
@@ -124,8 +124,32 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="only who sends this key is answered; may be given several times, each key has a cache of its own",
     )
     group.add_argument("--api-key-file", metavar="FILE", help="keys as by --api-key, one on each line")
+    group = parser.add_argument_group("stored responses (/v1/responses, in memory)")
+    group.add_argument(
+        "--responses-max", type=_count, default=4096, metavar="N", help="most that are kept; 0: none (default: 4096)"
+    )
+    group.add_argument(
+        "--responses-bytes",
+        type=_count,
+        default=256 * 2**20,
+        metavar="N",
+        help="most memory for them, conversations and their tokens counted once (default: 256 MiB)",
+    )
+    group.add_argument(
+        "--responses-ttl",
+        type=_count,
+        default=30 * 24 * 3600,
+        metavar="SECONDS",
+        help="how long after its last use one is kept (default: 30 days)",
+    )
     options.add_model_options(parser, log_level="info")
     options.add_scheduling_options(parser)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 2**63):
+        raise argparse.ArgumentTypeError(f"must be a number, 0 or more; not {text!r}")
+    return int(text)
 
 
 def _port(text: str) -> int:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 from ..front.front import Front
 from ..server.access import Access, read_keys
+from ..server.responses_api.response_store import StoreLimits
 from ..server.server_state import ServerState
 from ..server.serving import Server, address_of, bind
 from ..wire.logs import start_logging
@@ -29,7 +30,8 @@ def serve(arguments: argparse.Namespace, began: float) -> int:
             total = time.perf_counter() - began
             print(_announcement(url, state.model_name, state.front, imports, total), flush=True)
 
-        return asyncio.run(Server(Front(config), config.model, listener, announce, access).run())
+        limits = StoreLimits(arguments.responses_max, arguments.responses_bytes, arguments.responses_ttl)
+        return asyncio.run(Server(Front(config), config.model, listener, announce, access, limits).run())
 
 
 def _announcement(url: str, name: str, front: Front, imports: float, total: float) -> str:

@@ -73,6 +73,7 @@ def _one_line(record: logging.LogRecord) -> bool:
 def _make_app(state: ServerState) -> web.Application:
     app = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
     app[STATE] = state
+    responses_routes.add_store(app, state.response_limits)
     added = app.add_routes([web.route(each.method, each.path, each.handler) for each in ENDPOINTS])
     app.on_response_prepare.extend((_list_ignored, _add_noted))
     app[_ERRORS] = {cast(web.AbstractResource, r.resource).canonical: e.error for r, e in zip(added, ENDPOINTS)}

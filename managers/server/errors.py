@@ -78,6 +78,14 @@ class UnknownPath(SapwoodError):
     """The server has no such path (HTTP 404)."""
 
 
+class UnknownResponse(SapwoodError):
+    """There is no such response, or item of one, for this tenant: HTTP 404 for a path, 400 for a field of a body."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
 class Unavailable(SapwoodError):
     """The server is still loading, is stopping, or has lost its engine (HTTP 503)."""
 
@@ -95,6 +103,11 @@ def answer_for(error: BaseException, *, stopping: bool = False) -> Answer:
     if isinstance(error, Unauthorized):
         detail = ErrorDetail(str(error), "authentication_error", None, "invalid_api_key")
         return Answer(401, detail, {"WWW-Authenticate": "Bearer"})
+    if isinstance(error, UnknownResponse):
+        is_previous = error.field == "previous_response_id"
+        code = "previous_response_not_found" if is_previous else "not_found"
+        status = 404 if error.field is None else 400
+        return Answer(status, ErrorDetail(str(error), "invalid_request_error", error.field, code))
     if isinstance(error, Overloaded):
         return _retry_later(str(error), "overloaded")
     if isinstance(error, Unavailable):

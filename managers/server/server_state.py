@@ -15,6 +15,7 @@ from ..wire.errors import InvalidRequest
 from .access import Access
 from .errors import Unavailable, UnknownModel
 from .metrics import Metrics
+from .responses_api.response_store import USUAL_LIMITS, StoreLimits
 
 HEAD_SECONDS = 30.0
 STALL_SECONDS = 30.0
@@ -31,10 +32,13 @@ class ServerState:
         access: Access | None = None,
         head_seconds: float = HEAD_SECONDS,
         stall_seconds: float = STALL_SECONDS,
+        response_limits: StoreLimits = USUAL_LIMITS,
     ) -> None:
         """access: who may ask; everybody by default.
         head_seconds: how long the head of a request may take to arrive.
-        stall_seconds: how long a client may take no data, or send none of a body, before its request is ended."""
+        stall_seconds: how long a client may take no data, or send none of a body, before its request is ended.
+        response_limits: of the responses that are kept."""
+        self.response_limits = response_limits
         self.front = front
         self.access = access or Access()
         self.metrics = Metrics()

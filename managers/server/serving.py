@@ -19,6 +19,7 @@ from ..front.front import Front
 from ..wire.logs import logger
 from .access import Access
 from .app import make_runner
+from .responses_api.response_store import USUAL_LIMITS, StoreLimits
 from .server_state import ServerState
 
 log = logger("server")
@@ -59,9 +60,11 @@ class Server:
         listener: socket.socket,
         on_ready: Callable[[ServerState], None],
         access: Access | None = None,
+        response_limits: StoreLimits = USUAL_LIMITS,
     ) -> None:
-        """on_ready: called once requests can be served. access: who may ask; everybody by default."""
-        self.state = ServerState(front, model, access=access)
+        """on_ready: called once requests can be served. access: who may ask; everybody by default. response_limits: of
+        the responses that are kept."""
+        self.state = ServerState(front, model, access=access, response_limits=response_limits)
         self._front = front
         self._listener = listener
         self._on_ready = on_ready

@@ -71,7 +71,9 @@ class Conversation:
         return message
 
     def _take(self, item: Item, place: Path) -> None:
-        kind = item.get("type", "message" if "role" in item else None)
+        kind = item_kind(item)
+        if not isinstance(item.get("id"), str | None):
+            raise InvalidRequest.about((*place, "id"), "must be text.")
         if kind == "reasoning":
             self._thought += _thoughts(item, place)
             self._thought_at = place
@@ -120,6 +122,11 @@ class Conversation:
         content = _content(item.get("output"), (*place, "output"))
         self.end()
         self._add(place, {"role": "tool", "tool_call_id": call_id, "content": content})
+
+
+def item_kind(item: Item) -> Any:
+    """Its type, which a message may leave out."""
+    return item.get("type") or ("message" if "role" in item else None)
 
 
 def _text(item: Item, name: str, place: Path) -> str:

@@ -5,10 +5,8 @@ A field that asks for something Sapwood does not do is refused by its name; none
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
-
-import msgspec
 
 from ...front.requests.constraints import KINDS
 from ...front.requests.params import MAX_NAME
@@ -42,12 +40,6 @@ _ELSEWHERE: dict[str, Path] = {
 }
 
 
-class ResponseStreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """include_obfuscation: noise that hides the lengths of what a stream says; none is sent."""
-
-    include_obfuscation: bool | None = None
-
-
 class ResponseBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of /v1/responses. Null means what absent means. `safety_identifier`, `prompt_cache_key` and `user` have
     no effect; fields after `chat_template_kwargs` are OpenAI's that are not supported."""
@@ -63,7 +55,6 @@ class ResponseBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_field
     max_output_tokens: int | None = None
     top_logprobs: int | None = None
     include: list[str] | None = None
-    stream_options: ResponseStreamOptions | None = None
     store: bool | None = None
     background: bool | None = None
     metadata: dict[str, str] | None = None
@@ -99,11 +90,12 @@ class ResponseBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_field
         calls = bool(self.tools) and self.tool_choice != "none"
         return super().constrained or calls or self._format().get("type", "text") != "text"
 
-    def items(self) -> list[Item]:
-        """The input as items."""
+    def items(self, referenced: Callable[[str, str], Item]) -> list[Item]:
+        """The input as items. referenced: finds an item by its id, for a field."""
         if isinstance(self.input, str):
             return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": self.input}]}]
-        return self.input or []
+        items = self.input or []
+        return [referenced(*_reference(each, i)) if _is_reference(each) else each for i, each in enumerate(items)]
 
     def understood(self, before: Iterable[Item], known: Iterable[Item]) -> tuple[GenerateRequest, ToolSet, Names]:
         """The one native request that this is. Raises InvalidRequest naming the field, in this body.
@@ -233,6 +225,17 @@ class Names:
         if root in self._given or (root == "strict" and self._given):
             return path
         return (*_ELSEWHERE.get(str(root), (root,)), *rest)
+
+
+def _is_reference(item: Item) -> bool:
+    """{"type": "item_reference", "id": …}; its type may be left out."""
+    return item.get("type") == "item_reference" or (item.keys() <= {"id", "type"} and item.get("type") is None)
+
+
+def _reference(item: Item, index: int) -> tuple[str, str]:
+    if not isinstance(item.get("id"), str):
+        raise InvalidRequest.about(("input", index, "id"), "must be the id of an item of a stored response.")
+    return item["id"], f"input[{index}].id"
 
 
 def _only(said: dict[str, Any], allowed: tuple[str, ...], place: Path) -> None:

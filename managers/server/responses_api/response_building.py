@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import time
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -40,6 +40,7 @@ from .response_objects import (
 )
 
 ENCRYPTED_PREFIX = "sapwood1."
+_OfResponse = TypeVar("_OfResponse", bound=records.ResponseEvent)
 _FAILURES = {"invalid_value": "invalid_prompt", "overloaded": "rate_limit_exceeded"}
 
 
@@ -83,16 +84,16 @@ class ResponseBuilder:
         self._untold: list[OutputToken] = []  # logprobs that no event has yet
         self._finish_reason: str | None = None
 
-    def begin(self, *, queued: bool = False) -> list[records.ResponseEvent]:
-        """The first events."""
-        events: list[records.ResponseEvent] = [
-            records.ResponseCreated(sequence_number=self._next(), response=self.response)
-        ]
-        if queued:
-            events.append(records.ResponseQueued(sequence_number=self._next(), response=self.response))
+    def queue(self) -> list[records.ResponseEvent]:
+        """The first events of a response in the background."""
+        events: list[records.ResponseEvent] = [self._told_of(records.ResponseCreated)]
+        return [*events, self._told_of(records.ResponseQueued)]
+
+    def begin(self) -> list[records.ResponseEvent]:
+        """The events before what the model says."""
+        events: list[records.ResponseEvent] = [] if self._number else [self._told_of(records.ResponseCreated)]
         self.response = replace(self.response, status="in_progress")
-        events.append(records.ResponseInProgress(sequence_number=self._next(), response=self.response))
-        return events
+        return [*events, self._told_of(records.ResponseInProgress)]
 
     def take(self, chunk: TextChunk) -> list[records.ResponseEvent]:
         """What a chunk adds."""
@@ -124,7 +125,7 @@ class ResponseBuilder:
         details = Incomplete("max_output_tokens") if is_cut else None
         self._end(status, usage, incomplete_details=details)
         made = records.ResponseIncomplete if is_cut else records.ResponseCompleted
-        return [*events, made(sequence_number=self._next(), response=self.response)]
+        return [*events, self._told_of(made)]
 
     def fail(self, answer: Answer, usage: Usage) -> list[records.ResponseEvent]:
         """The events of an error."""
@@ -135,7 +136,7 @@ class ResponseBuilder:
         told = records.ResponseErrored(
             sequence_number=self._next(), code=detail.code, message=detail.message, param=detail.param
         )
-        return [*events, told, records.ResponseFailed(sequence_number=self._next(), response=self.response)]
+        return [*events, told, self._told_of(records.ResponseFailed)]
 
     def cancel(self, usage: Usage) -> None:
         """Its sender wants no more of it."""
@@ -152,6 +153,9 @@ class ResponseBuilder:
         self.response = replace(
             self.response, status=status, output=[*self._output], usage=counts, completed_at=done, **fields
         )
+
+    def _told_of(self, made: Callable[..., _OfResponse]) -> _OfResponse:
+        return made(sequence_number=self._next(), response=self.response)
 
     def _next(self) -> int:
         self._number += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import uuid
 from collections.abc import Callable
@@ -13,10 +14,10 @@ from aiohttp import web
 from ...front.requests.params import to_submit
 from ...wire.answers import TextChunk
 from ...wire.errors import InvalidRequest
-from ...wire.requests import Submit
+from ...wire.requests import Chat, Submit
 from ..endpoints import Endpoint
 from ..errors import Answer
-from ..events import NAMED_EVENTS, stream_events
+from ..events import NAMED_EVENTS, EventStream, stream_events
 from ..extension import Extensions
 from ..reading import understand
 from ..responses import json_response
@@ -24,63 +25,160 @@ from ..server_state import STATE, ServerState
 from ..work import Work
 from .response_bodies import ResponseBody
 from .response_building import ResponseBuilder
-from .response_objects import ResponseObject
+from .response_lists import PageQuery, input_page, read_number
+from .response_objects import ItemList, ResponseDeleted, ResponseObject
+from .response_runs import ResponseRun, with_ids
+from .response_store import ResponseStore, StoredResponse, StoreLimits
 from .response_tools import ToolSet
 from .stream_records import ResponseEvent
+
+_STORE: web.AppKey[ResponseStore] = web.AppKey("responses", ResponseStore)
+
+
+def add_store(app: web.Application, limits: StoreLimits) -> None:
+    """What the handlers of one application keep."""
+    store = app[_STORE] = ResponseStore(limits)
+
+    async def close(_: web.Application) -> None:
+        await store.close()
+
+    app.on_shutdown.append(close)
+
+
+def _tenant(request: web.Request, salt: str) -> str:
+    """Whose responses a request may know of: those with the same key and `cache_salt`."""
+    key = request.headers.get("Authorization", "")
+    return hashlib.sha256(f"{len(key)}:{key}{salt}".encode("utf-8", "replace")).hexdigest()
 
 
 async def create(request: web.Request) -> web.StreamResponse:
     """POST /v1/responses."""
-    state = request.app[STATE]
+    state, store = request.app[STATE], request.app[_STORE]
     state.require_ready()
 
-    def understood(body: ResponseBody) -> tuple[ResponseBody, Work, ResponseBuilder]:
-        return body, *_work(state, body)
+    def understood(body: ResponseBody) -> tuple[ResponseBody, str, ResponseRun]:
+        tenant = _tenant(request, body.cache_salt or "")
+        return body, tenant, _run(state, store, tenant, body)
 
-    body, work, builder = await understand(request, ResponseBody, understood)
-    async with work:
-        if body.stream:
-            return await _streamed(request, work, builder)
-        async for _, chunk in work.chunks():
-            builder.take(chunk)
-        builder.finish(work.usage())
-        return json_response(builder.response, work.request_id)
+    body, tenant, run = await understand(request, ResponseBody, understood)
+    if body.background:
+        await run.work.__aenter__()  # whose end is with the background's own
+        stored = run.start(store, tenant)
+        return (
+            await _replayed(request, stored, -1) if body.stream else json_response(stored.response, run.work.request_id)
+        )
+    async with run.work as work:
+        try:
+            if body.stream:
+                return await _streamed(request, run, lambda: _keep(run, body, store, tenant))
+            async for _, chunk in work.chunks():
+                run.take(chunk)
+            run.finish()
+        finally:
+            _keep(run, body, store, tenant)
+        return json_response(run.response, work.request_id)
 
 
-async def _streamed(request: web.Request, work: Work, builder: ResponseBuilder) -> web.StreamResponse:
-    begun = False
+def _keep(run: ResponseRun, body: ResponseBody, store: ResponseStore, tenant: str) -> None:
+    if body.is_stored:
+        run.keep(store, tenant)
 
+
+async def _streamed(request: web.Request, run: ResponseRun, keep: Callable[[], None]) -> web.StreamResponse:
     def events(_: int, chunk: TextChunk) -> list[bytes]:
-        nonlocal begun
-        first = [] if begun else builder.begin()
-        begun = True
-        return _encoded([*first, *builder.take(chunk)])
+        return run.take(chunk)
 
     def last() -> list[bytes]:
-        return _encoded(builder.finish(work.usage()))
+        payloads = run.finish()
+        keep()  # before its client, who may go on from it at once, knows that it has ended
+        return payloads
 
     def failed(answer: Answer) -> list[bytes]:
-        return _encoded(builder.fail(answer, work.usage()))
+        payloads = run.fail(answer)
+        keep()
+        return payloads
 
-    return await stream_events(request, work, events, last, framing=NAMED_EVENTS, failed=failed)
-
-
-def _encoded(events: list[ResponseEvent]) -> list[bytes]:
-    return [msgspec.json.encode(event) for event in events]
+    return await stream_events(request, run.work, events, last, framing=NAMED_EVENTS, failed=failed)
 
 
-def _work(state: ServerState, body: ResponseBody) -> tuple[Work, ResponseBuilder]:
+async def _replayed(request: web.Request, stored: StoredResponse, number: int) -> web.StreamResponse:
+    """The events behind this sequence number of a response in the background, as they come."""
+    events = EventStream(request, stored.response.id, NAMED_EVENTS)
+    assert stored.log is not None
+    while payloads := await stored.log.after(number):
+        await events.send(*payloads)
+        number += len(payloads)
+    return await events.done()
+
+
+def _found(request: web.Request) -> tuple[ResponseStore, str, StoredResponse]:
+    request.app[STATE].require_ready()
+    store, tenant = request.app[_STORE], _tenant(request, request.query.get("cache_salt", ""))
+    return store, tenant, store.get(tenant, request.match_info["id"])
+
+
+async def retrieve(request: web.Request) -> web.StreamResponse:
+    """GET /v1/responses/{id}: as it is now or, with `stream=true`, its events after `starting_after`."""
+    _, _, stored = _found(request)
+    if request.query.get("stream", "false").lower() not in ("true", "1"):
+        return json_response(stored.response)
+    if stored.log is None:
+        text = "is only for responses that were created with background; get this one without it."
+        raise InvalidRequest.about(("stream",), text)
+    return await _replayed(request, stored, read_number(request.query, "starting_after", -1, 0, 2**31))
+
+
+async def delete(request: web.Request) -> web.StreamResponse:
+    """DELETE /v1/responses/{id}."""
+    store, tenant, stored = _found(request)
+    store.delete(tenant, stored.response.id)
+    return json_response(ResponseDeleted(id=stored.response.id))
+
+
+async def cancel(request: web.Request) -> web.StreamResponse:
+    """POST /v1/responses/{id}/cancel: end one in the background; one that has ended stays as it is."""
+    store, tenant, stored = _found(request)
+    if not stored.response.background:
+        raise InvalidRequest("Only a response that was created with background can be cancelled.")
+    if stored.task is not None:
+        stored.task.cancel()
+        assert stored.log is not None
+        await stored.log.ended()
+    return json_response(store.get(tenant, stored.response.id).response)
+
+
+async def input_items(request: web.Request) -> web.StreamResponse:
+    """GET /v1/responses/{id}/input_items: what it was made from, page by page."""
+    _, _, stored = _found(request)
+    items = stored.turn.read_items() if stored.turn is not None else []
+    return json_response(input_page(items, PageQuery.of(request.query)))
+
+
+def _run(state: ServerState, store: ResponseStore, tenant: str, body: ResponseBody) -> ResponseRun:
     """The checked work of a body, and what builds its answer. Raises InvalidRequest, naming fields of the body."""
     state.check_model(body.model)
     request_id = f"resp_{uuid.uuid4().hex}" if body.request_id is None else body.request_id
-    native, tools, names = body.understood((), body.items())
+    if body.is_stored and store.has(tenant, request_id):
+        raise InvalidRequest(f"There is a response with the id {request_id!r}.", "request_id")
+    before = None
+    if body.previous_response_id is not None:
+        before = store.get(tenant, body.previous_response_id, "previous_response_id").ended_turn()
+    items = with_ids(body.items(lambda item_id, field: store.item(tenant, item_id, field)))
+    native, tools, names = body.understood(before.conversation() if before is not None else (), items)
     native = msgspec.structs.replace(native, request_id=request_id)
     try:
         submit = to_submit(native, vocab_size=state.front.info.model.vocab_size)
     except InvalidRequest as error:
         raise error.renamed(names) from None
+    assert submit.chat is not None
+    known = before.tokens() if before is not None else []
+    chat: Chat = msgspec.structs.replace(submit.chat, known=known)
+    submit = msgspec.structs.replace(submit, chat=chat, tells_prompt=body.is_stored)
     label = f"responses user={body.user!r}" if body.user else "responses"
-    renamed: Callable[[InvalidRequest, int], InvalidRequest] = lambda error, _: error.renamed(names)  # noqa: E731
+
+    def renamed(error: InvalidRequest, _: int) -> InvalidRequest:
+        return error.renamed(names)
+
     builder = ResponseBuilder(
         _opening(state, body, submit, tools),
         Extensions(constrained=body.constrained, explains_cache=bool(body.explain_cache)),
@@ -88,7 +186,8 @@ def _work(state: ServerState, body: ResponseBody) -> tuple[Work, ResponseBuilder
         seal=body.wants_sealed,
         namespaces=tools.namespaces,
     )
-    return Work(state, request_id, [submit], label, renamed), builder
+    work = Work(state, request_id, [submit], label, renamed)
+    return ResponseRun(work, builder, items, before, lambda: state.phase == "stopping")
 
 
 def _opening(state: ServerState, body: ResponseBody, submit: Submit, tools: ToolSet) -> ResponseObject:
@@ -119,5 +218,11 @@ def _opening(state: ServerState, body: ResponseBody, submit: Submit, tools: Tool
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/v1/responses", create, "Go on with a conversation", ResponseBody, ResponseObject, ResponseEvent),
+    Endpoint("POST", "/v1/responses", create, "Answer a conversation", ResponseBody, ResponseObject, ResponseEvent),
+    Endpoint("GET", "/v1/responses/{id}", retrieve, "A stored response", answer=ResponseObject, event=ResponseEvent),
+    Endpoint("DELETE", "/v1/responses/{id}", delete, "Forget a stored response", answer=ResponseDeleted),
+    Endpoint("POST", "/v1/responses/{id}/cancel", cancel, "End a response in the background", answer=ResponseObject),
+    Endpoint(
+        "GET", "/v1/responses/{id}/input_items", input_items, "What a stored response was made from", answer=ItemList
+    ),
 )
