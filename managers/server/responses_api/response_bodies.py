@@ -5,16 +5,18 @@ A field that asks for something Sapwood does not do is refused by its name; none
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 from ...front.requests.constraints import KINDS
 from ...front.requests.params import MAX_NAME
+from ...front.requests.reasoning_fields import EFFORTS
 from ...front.requests.request_fields import GenerateRequest
+from ...front.requests.tolerated import CHAT_TOLERATED, Tolerated
 from ...wire.errors import InvalidRequest, Path
 from ..openai.bodies import MAX_TOP_LOGPROBS, SharedFields
 from .input_items import Conversation, Item
-from .response_tools import ToolSet, chat_tool_choice, read_tools
+from .response_tools import ToolSet, chat_tool_choice, left_out, read_tools
 
 MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata, as OpenAI has it
 _LOGPROBS, _SEALED = "message.output_text.logprobs", "reasoning.encrypted_content"
@@ -28,7 +30,15 @@ _INCLUDES = (
     "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
 )
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_WITHOUT_EFFECT = (
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "service_tier",
+    "max_tool_calls",
+)
+_SUMMARIES = ("summary", "generate_summary")
 _FORMATS = '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "name": …, "schema": {…}}'
 _ELSEWHERE: dict[str, Path] = {
     "max_tokens": ("max_output_tokens",),
@@ -37,12 +47,15 @@ _ELSEWHERE: dict[str, Path] = {
     "json_schema": ("text", "format", "schema"),
     "json_object": ("text", "format"),
     "strict": ("text", "format", "strict"),
+    "reasoning_effort": ("reasoning", "effort"),
 }
 
 
 class ResponseBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of /v1/responses. Null means what absent means. `safety_identifier`, `prompt_cache_key` and `user` have
-    no effect; fields after `chat_template_kwargs` are OpenAI's that are not supported."""
+    """The body of /v1/responses. Null means what absent means; fields after `thinking_budget` are OpenAI's that are not
+    supported."""
+
+    tolerated: ClassVar[Mapping[str, Tolerated]] = CHAT_TOLERATED
 
     input: str | list[Item] | None = None
     instructions: str | list[Item] | None = None
@@ -66,11 +79,28 @@ class ResponseBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_field
     prompt_cache_retention: str | None = None
     prompt_cache_options: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
+    thinking_budget: int | None = None
 
     conversation: Any = None
     context_management: Any = None
-    moderation: Any = None
     prompt: Any = None
+
+    def unused(self) -> list[str]:
+        """Fields that are given and have no effect on the answer."""
+        found = super().unused() + [name for name in _WITHOUT_EFFECT if getattr(self, name) is not None]
+        if self.parallel_tool_calls is not None and not self.tools:
+            found.append("parallel_tool_calls")
+        if self.truncation == "auto":
+            found.append("truncation")
+        if (self.text or {}).get("verbosity") is not None:
+            found.append("text.verbosity")
+        found += [
+            f"reasoning.{name}"
+            for name in (*_SUMMARIES, "context", "mode")
+            if (self.reasoning or {}).get(name) is not None
+        ]
+        return found + [f"tools.{kind}" for kind in left_out(self.tools)]
 
     @property
     def is_stored(self) -> bool:
@@ -119,9 +149,16 @@ class ResponseBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_field
         fields["tool_choice"] = chat_tool_choice(self.tool_choice, tools)
         fields["logprobs"] = (self.top_logprobs or 0) if self.wants_logprobs else None
         fields["template_kwargs"] = self.chat_template_kwargs or {}
+        fields |= self.thinking()
         request = GenerateRequest(messages=conversation.messages, **fields)
         given = {kind for kind in KINDS if getattr(self, kind) not in (None, False)}
         return request, tools, Names(conversation.places, tools.places, given)
+
+    def thinking(self) -> dict[str, Any]:
+        """What is said of thinking, as fields of the native request."""
+        effort = (self.reasoning or {}).get("effort")
+        said = {"enable_thinking": self.enable_thinking, "thinking_budget": self.thinking_budget}
+        return {name: value for name, value in {**said, "reasoning_effort": effort}.items() if value is not None}
 
     def text_echo(self) -> dict[str, Any]:
         """`text` with its defaults."""
@@ -190,9 +227,9 @@ class ResponseBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_field
     def _check_reasoning(self) -> None:
         said = self.reasoning or {}
         _only(said, ("effort", "summary", "generate_summary", "context", "mode"), ("reasoning",))
-        if said.get("effort") not in (None, *_EFFORTS):
-            raise InvalidRequest.about(("reasoning", "effort"), f"must be one of {', '.join(_EFFORTS)}.")
-        for name in ("summary", "generate_summary"):
+        if said.get("effort") not in (None, *EFFORTS):
+            raise InvalidRequest.about(("reasoning", "effort"), f"must be one of {', '.join(EFFORTS)}.")
+        for name in _SUMMARIES:
             if said.get(name) not in (None, "auto", "concise", "detailed"):
                 raise InvalidRequest.about(("reasoning", name), "must be 'auto', 'concise' or 'detailed'.")
 
@@ -247,6 +284,5 @@ def _only(said: dict[str, Any], allowed: tuple[str, ...], place: Path) -> None:
 _UNSUPPORTED = {
     "conversation": "is not supported; go on with a conversation by previous_response_id, or send its items as input.",
     "context_management": "is not supported; a conversation is never compacted.",
-    "moderation": "is not supported.",
     "prompt": "(a stored template) is not supported; send its text as instructions or input.",
 }

@@ -187,7 +187,7 @@ class ResponseBuilder:
     def _say(self, text: str) -> list[records.ResponseEvent]:
         events = [] if isinstance(self._item, MessageItem) else self._open_message()
         self._pieces.append(text)
-        return [*events, records.TextDelta(**self._place(), delta=text, logprobs=self._told())]
+        return [*events, records.OutputTextDelta(**self._place(), delta=text, logprobs=self._told())]
 
     def _told(self) -> list[OutputToken]:
         """The logprobs that the next event of a message tells."""
@@ -225,9 +225,9 @@ class ResponseBuilder:
                 return []
             case MessageItem():
                 if self._untold:
-                    events.append(records.TextDelta(**self._place(), delta="", logprobs=self._told()))
+                    events.append(records.OutputTextDelta(**self._place(), delta="", logprobs=self._told()))
                 part = OutputText(text=text, logprobs=self._logprobs)
-                events.append(records.TextDone(**self._place(), text=text, logprobs=self._logprobs))
+                events.append(records.OutputTextDone(**self._place(), text=text, logprobs=self._logprobs))
                 events.append(records.PartDone(**self._place(), part=part))
                 item = replace(self._item, status=status, content=[part])
             case ReasoningItem():
@@ -244,7 +244,7 @@ class ResponseBuilder:
                 item = replace(self._item, status=status, input=text)
         done = records.ItemDone(sequence_number=self._next(), output_index=len(self._output), item=item)
         self._output.append(item)
-        self._item, self._untold = None, []
+        self._item = None
         return [*events, done]
 
 

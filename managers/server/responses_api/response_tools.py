@@ -29,19 +29,23 @@ _MODES = ("none", "auto", "required")
 @dataclass
 class ToolSet:
     """chat: the tools as the chat endpoint has them; places: where in the body each of them stands. offered: those of
-    the body that the model can call. left_out: the types of the others. namespaces: (namespace, name) by the name under
+    the body that the model can call. namespaces: (namespace, name) by the name under
     which the model knows a tool that has one."""
 
     chat: list[ToolObject] = field(default_factory=list)
     places: list[Path] = field(default_factory=list)
     offered: list[ToolObject] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
     namespaces: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def in_namespace(namespace: str | None, name: str) -> str:
     """The name under which the model knows a tool."""
     return f"{namespace}.{name}" if namespace else name
+
+
+def left_out(tools: list[ToolObject] | None) -> list[str]:
+    """The types of those tools of a body that cannot be offered."""
+    return list(dict.fromkeys(str(tool["type"]) for tool in tools or [] if tool.get("type") in _HOSTED))
 
 
 def read_tools(tools: list[ToolObject] | None) -> ToolSet:
@@ -51,8 +55,8 @@ def read_tools(tools: list[ToolObject] | None) -> ToolSet:
         place: Path = ("tools", i)
         kind = tool.get("type")
         if kind in _HOSTED:
-            read.left_out.append(str(kind))
-        elif kind == "namespace":
+            continue
+        if kind == "namespace":
             _read_namespace(read, tool, place)
             read.offered.append(tool)
         elif kind in ("function", "custom"):
@@ -60,8 +64,9 @@ def read_tools(tools: list[ToolObject] | None) -> ToolSet:
             read.offered.append({"parameters": None, "strict": None, **tool} if kind == "function" else tool)
         else:
             raise InvalidRequest.about((*place, "type"), f"is {kind!r}; supported are {', '.join(_OWN)}.")
-    if read.left_out and not read.chat:
-        text = f"is {read.left_out[0]!r}, which needs a service that this server does not have"
+    others = left_out(tools)
+    if others and not read.chat:
+        text = f"is {others[0]!r}, which needs a service that this server does not have"
         raise InvalidRequest.about(("tools", 0, "type"), f"{text}; supported are {', '.join(_OWN)}.")
     return read
 
@@ -130,7 +135,7 @@ def chat_tool_choice(choice: str | Mapping[str, Any] | None, tools: ToolSet) -> 
     kept = [
         _chosen_tool((*place, "tools", i), each, tools)
         for i, each in enumerate(allowed)
-        if not (isinstance(each, dict) and each.get("type") in tools.left_out and choice["mode"] == "auto")
+        if not (isinstance(each, dict) and each.get("type") in _HOSTED and choice["mode"] == "auto")
     ]
     if not kept:
         return "none"

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from ...front.requests.params import to_submit
+from ...front.requests.reasoning_fields import without_effect
 from ...wire.answers import TextChunk
 from ...wire.errors import InvalidRequest
 from ...wire.requests import Chat, Submit
@@ -19,7 +20,7 @@ from ..endpoints import Endpoint
 from ..errors import Answer
 from ..events import NAMED_EVENTS, EventStream, stream_events
 from ..extension import Extensions
-from ..reading import understand
+from ..reading import IGNORED, understand
 from ..responses import json_response
 from ..server_state import STATE, ServerState
 from ..work import Work
@@ -58,6 +59,11 @@ async def create(request: web.Request) -> web.StreamResponse:
 
     def understood(body: ResponseBody) -> tuple[ResponseBody, str, ResponseRun]:
         tenant = _tenant(request, body.cache_salt or "")
+        unused = without_effect(body.thinking(), state.front.info.reasoning)
+        request[IGNORED] = (
+            *request[IGNORED],
+            *("reasoning.effort" if each == "reasoning_effort" else each for each in unused),
+        )
         return body, tenant, _run(state, store, tenant, body)
 
     body, tenant, run = await understand(request, ResponseBody, understood)
@@ -165,9 +171,12 @@ def _run(state: ServerState, store: ResponseStore, tenant: str, body: ResponseBo
         before = store.get(tenant, body.previous_response_id, "previous_response_id").ended_turn()
     items = with_ids(body.items(lambda item_id, field: store.item(tenant, item_id, field)))
     native, tools, names = body.understood(before.conversation() if before is not None else (), items)
+    info = state.front.info
+    if not info.reasoning.thinks:  # agents say how hard to think without knowing whether the model does
+        native = msgspec.structs.replace(native, reasoning_effort=None)
     native = msgspec.structs.replace(native, request_id=request_id)
     try:
-        submit = to_submit(native, vocab_size=state.front.info.model.vocab_size)
+        submit = to_submit(native, vocab_size=info.model.vocab_size, reasoning=info.reasoning)
     except InvalidRequest as error:
         raise error.renamed(names) from None
     assert submit.chat is not None

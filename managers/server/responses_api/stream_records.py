@@ -76,12 +76,12 @@ class PartDone(_OfPart, frozen=True, kw_only=True, tag_field="type", tag="respon
     part: OutputText | ReasoningText
 
 
-class TextDelta(_OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.delta"):
+class OutputTextDelta(_OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.delta"):
     delta: str
     logprobs: list[OutputToken]
 
 
-class TextDone(_OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.done"):
+class OutputTextDone(_OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.done"):
     text: str
     logprobs: list[OutputToken]
 
@@ -127,8 +127,8 @@ ResponseEvent = (
     | ItemDone
     | PartAdded
     | PartDone
-    | TextDelta
-    | TextDone
+    | OutputTextDelta
+    | OutputTextDone
     | ReasoningDelta
     | ReasoningDone
     | ArgumentsDelta
