@@ -16,6 +16,7 @@ from ...front.requests.reasoning_fields import without_effect
 from ...wire.answers import TextChunk
 from ...wire.errors import InvalidRequest
 from ...wire.requests import Chat, Submit
+from ..access import salted
 from ..endpoints import Endpoint
 from ..errors import Answer
 from ..events import NAMED_EVENTS, EventStream, stream_events
@@ -46,19 +47,25 @@ def add_store(app: web.Application, limits: StoreLimits) -> None:
     app.on_shutdown.append(close)
 
 
-def _tenant(request: web.Request, salt: str) -> str:
-    """Whose responses a request may know of: those with the same key and `cache_salt`."""
-    key = request.headers.get("Authorization", "")
-    return hashlib.sha256(f"{len(key)}:{key}{salt}".encode("utf-8", "replace")).hexdigest()
+def _owner(request: web.Request) -> str:
+    """Whose responses a request may know of, but for its salt: those of its key or, where the server has no keys, of
+    whatever it sends as one."""
+    sent = [request.headers.get(name, "") for name in ("Authorization", "X-Api-Key")]
+    return salted("") or hashlib.sha256(repr(sent).encode("utf-8", "replace")).hexdigest()
+
+
+def _tenant(owner: str, salt: str) -> str:
+    return f"{owner}:{salt}"
 
 
 async def create(request: web.Request) -> web.StreamResponse:
     """POST /v1/responses."""
     state, store = request.app[STATE], request.app[_STORE]
     state.require_ready()
+    owner = _owner(request)
 
     def understood(body: ResponseBody) -> tuple[ResponseBody, str, ResponseRun]:
-        tenant = _tenant(request, body.cache_salt or "")
+        tenant = _tenant(owner, body.cache_salt or "")
         unused = without_effect(body.thinking(), state.front.info.reasoning)
         request[IGNORED] = (
             *request[IGNORED],
@@ -119,7 +126,7 @@ async def _replayed(request: web.Request, stored: StoredResponse, number: int) -
 
 def _found(request: web.Request) -> tuple[ResponseStore, str, StoredResponse]:
     request.app[STATE].require_ready()
-    store, tenant = request.app[_STORE], _tenant(request, request.query.get("cache_salt", ""))
+    store, tenant = request.app[_STORE], _tenant(_owner(request), request.query.get("cache_salt", ""))
     return store, tenant, store.get(tenant, request.match_info["id"])
 
 
