@@ -352,8 +352,8 @@ def test_results_that_are_text_stand_in_the_order_of_their_calls(prompt: Render)
 def test_a_system_text_that_is_shown_at_times_only_goes_to_the_user_at_the_other_times(prompt: Render) -> None:
     """Mistral Nemo's template shows it in the last message, and only where that is a user's."""
     nemo = (
-        "{% if messages[0].role == 'system' %}{% set system = messages[0].content %}{% set messages = messages[1:] %}"
-        "{% endif %}{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}<{{ m.role }}>"
+        "{% if messages[0].role == 'system' %}{% set system = messages[0].content %}{% set messages = messages[1:] %}{% endif %}"
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}<{{ m.role }}>"
         "{% if loop.last and m.role == 'user' and system %}{{ system }}+{% endif %}{{ m.content }}"
         + CALLS
         + "{% endfor %}"
