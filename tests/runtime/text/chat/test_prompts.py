@@ -82,6 +82,7 @@ Render = Callable[..., str]
 
 
 def test_developer_is_system_unless_the_template_knows_it(prompt: Render) -> None:
+    """ggml-org/llama.cpp#20079, vllm-project/vllm#43590: real templates dropped the role."""
     developer = says("developer", "Be brief.")
     for messages in ([developer, U], [U, A, developer, U]):
         as_system = [{**each, "role": "system"} if each is developer else each for each in messages]
@@ -128,6 +129,7 @@ def test_a_message_that_no_turn_can_show_is_refused_by_its_place(prompt: Render)
 
 
 def test_tools_are_printed_as_jinja_prints_them(prompt: Render) -> None:
+    """vllm-project/vllm#5309."""
     tool = {"type": "function", "function": {"name": "set_mode", "enum": ["file", "code"]}}
     assert prompt(SHOWS_TOOLS, [U], [tool]) == f"TOOLS{[tool]}<user>U.<go>"
     assert prompt("{% for t in tools %}{{ t|string }}{% endfor %}" + CHATML, [U], [tool]) == f"{tool}<user>U.<go>"
@@ -138,6 +140,7 @@ def test_tools_are_printed_as_jinja_prints_them(prompt: Render) -> None:
 def test_tools_that_a_template_does_not_show_are_listed_at_the_start(
     prompt: Render, source: str, messages: list[Message]
 ) -> None:
+    """OoriData/Toolio#1: Gemma 2 has no system role."""
     text = prompt(source, messages, [TOOL])
     assert text.index(json.dumps(TOOL["function"])) < text.index("U.")
     assert HERMES.example in text
@@ -147,6 +150,7 @@ def test_tools_that_a_template_does_not_show_are_listed_at_the_start(
 def test_the_template_for_tools_renders_where_there_are_tools(
     with_control_tokens: Callable[[Any], Tokenizer], shown: Callable[..., str]
 ) -> None:
+    """huggingface/transformers#31429."""
     tokenizer = with_control_tokens([])
     prompts = ChatPrompts({"default": "DEFAULT" + CHATML, "tool_use": SHOWS_TOOLS}, tokenizer)
     assert shown(tokenizer, prompts.render([U], [TOOL])).startswith("TOOLS[")
@@ -171,6 +175,7 @@ def test_calls_and_results_become_text_where_there_are_no_turns_for_them(prompt:
 
 
 def test_calls_are_made_one_at_a_time_where_the_template_takes_one(prompt: Render) -> None:
+    """unslothai/unsloth#7426: Llama 3.1 refuses the answer that a server itself gave."""
     messages = [U, call("c1", "c2"), result("c2", "two"), result("c1", "one"), A]
     assert prompt(LLAMA, messages) == '<user>U.<call>[f0 {"a": 1}]<tool>one<call>[f1 {"a": 1}]<tool>two<assistant>A.'
     no_ids = [U, call("c1", "c2"), says("tool", "one"), says("tool", "two")]
@@ -213,6 +218,7 @@ def test_the_older_role_of_results(prompt: Render) -> None:
 
 @pytest.mark.parametrize("arguments", ["", " \n", None, "null", "[]", "{}", {}])
 def test_empty_arguments_are_an_empty_object(prompt: Render, arguments: Any) -> None:
+    """vllm-project/vllm#48922."""
     for source, expected in ((ITEMS, "[f0]"), ("{% for m in messages %}" + CALLS + "{% endfor %}", "[f0 {}]")):
         assert expected in prompt(source, [call("c1", arguments=arguments), result("c1", "")])
     missing = call("c1")
@@ -222,6 +228,7 @@ def test_empty_arguments_are_an_empty_object(prompt: Render, arguments: Any) -> 
 
 @pytest.mark.parametrize("arguments", ['{"x": 1', '{"x": "abc', '"x', "5", "[1]", '{"x": 1}}', "x" * 10])
 def test_arguments_that_are_cut_off_leave_a_trace(prompt: Render, arguments: str) -> None:
+    """vllm-project/vllm#19419: an answer that was cut off is part of the next request."""
     broken = [U, call("c1", arguments=arguments), result("c1"), call("c2"), result("c2")]
     text = prompt(ITEMS, broken)
     assert f'"arguments": {arguments}' in text, "as the model wrote it"
@@ -352,7 +359,8 @@ def test_results_that_are_text_stand_in_the_order_of_their_calls(prompt: Render)
 def test_a_system_text_that_is_shown_at_times_only_goes_to_the_user_at_the_other_times(prompt: Render) -> None:
     """Mistral Nemo's template shows it in the last message, and only where that is a user's."""
     nemo = (
-        "{% if messages[0].role == 'system' %}{% set system = messages[0].content %}{% set messages = messages[1:] %}{% endif %}"
+        "{% if messages[0].role == 'system' %}{% set system = messages[0].content %}"
+        "{% set messages = messages[1:] %}{% endif %}"
         "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}<{{ m.role }}>"
         "{% if loop.last and m.role == 'user' and system %}{{ system }}+{% endif %}{{ m.content }}"
         + CALLS
