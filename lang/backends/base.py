@@ -29,12 +29,14 @@ class Sample:
     """One completion. runs: what it adds to a prompt (token ids, and text where there are none); text: all of it.
 
     logprobs: for each token a dict of token_id (None where the API does not tell), text, logprob and top, where wanted.
+    reasoning: where the API tells that from the text itself.
     """
 
     text: str
     runs: tuple[str | list[int], ...]
     finish_reason: str
     logprobs: list[dict[str, Any]] | None = None
+    reasoning: str = ""
 
 
 @dataclass(frozen=True)

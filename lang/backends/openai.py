@@ -161,9 +161,11 @@ def _refuse_role(name: str, role: Role | None) -> None:
 
 
 def _sample(choice: dict[str, Any]) -> Sample:
-    message = choice.get("message")
+    message = choice.get("message") or {}
     text = (message.get("content") or "") if message else choice["text"]
-    return Sample(text, (text,) if text else (), choice.get("finish_reason") or "", _logprobs(choice.get("logprobs")))
+    thought = message.get("reasoning_content") or message.get("reasoning") or ""  # servers call it one or the other
+    runs, logprobs = (text,) if text else (), _logprobs(choice.get("logprobs"))
+    return Sample(text, runs, choice.get("finish_reason") or "", logprobs, thought if isinstance(thought, str) else "")
 
 
 def _logprobs(found: dict[str, Any] | None) -> list[dict[str, Any]] | None:

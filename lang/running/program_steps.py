@@ -79,7 +79,8 @@ def _generated(completed: Completed) -> Outcome:
 def _without_reasoning(completed: Completed, tags: tuple[str, str]) -> Outcome:
     """The answer takes the whole completion's place in the state, as text: it is not what was generated there."""
     plain = _generated(completed)
-    reasoning, answer = separate(completed.samples[0].text, tags)
+    first = completed.samples[0]
+    reasoning, answer = (first.reasoning, first.text) if first.reasoning else separate(first.text, tags)
     return Outcome(answer, Segment.of(answer), plain.meta, reasoning)
 
 

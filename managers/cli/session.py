@@ -25,14 +25,22 @@ class Session:
         self._front = front
 
     def print_completion(self, request: GenerateRequest) -> tuple[str, TextChunk]:
-        """Print the completion's text as it comes; returns all of it and the last chunk, which has the counts."""
+        """Print the completion's text as it comes, what the model thinks before it too; returns the text and the last
+        chunk, which has the counts."""
         return self._runner.run(self._print_completion(request))
 
     async def _print_completion(self, request: GenerateRequest) -> tuple[str, TextChunk]:
         submit = to_submit(request, vocab_size=self._front.info.model.vocab_size)
         chunks: list[TextChunk] = []
+        thinks = False
         async with self._front.stream(submit) as stream:
             async for chunk in stream:
+                if chunk.reasoning:
+                    print(chunk.reasoning if thinks else f"[thinking] {chunk.reasoning}", end="", flush=True)
+                    thinks = True
+                if chunk.text and thinks:
+                    print("\n[answer]", end=" ")
+                    thinks = False
                 print(chunk.text, end="", flush=True)
                 chunks.append(chunk)
         return "".join(chunk.text for chunk in chunks), chunks[-1]

@@ -71,6 +71,21 @@ def test_openai_chat_streams_and_gives_samples_and_logprobs(api: Any) -> None:
     assert (body["n"], body["logprobs"], body["top_logprobs"], body["stream"]) == (2, True, 1, True)
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_that_the_server_has_separated_is_taken_from_it(api: Any, name: str) -> None:
+    answer = chat_answer(["four"])
+    answer["choices"][0]["message"][name] = "hm, 4"
+    api.answer = lambda path, body: answer
+
+    @sgl.function
+    def program(s: ProgramState) -> None:
+        s += sgl.user("2+2?")
+        s += sgl.assistant(sgl.separate_reasoning(sgl.gen("x"), "qwen3"))
+
+    state = program.run(backend=OpenAI("gpt", base_url=api.url))
+    assert (state["x"], state["x_reasoning_content"]) == ("four", "hm, 4")
+
+
 def test_openai_chat_takes_json_schemas(api: Any) -> None:
     api.answer = lambda path, body: chat_answer(["{}"])
 
