@@ -54,7 +54,8 @@ class Program(Generic[P, R]):
     backend.
 
     Everywhere below, keyword arguments that the function does not have are defaults for every `gen` in it:
-    max_tokens (128 unless given), temperature, top_p, stop and so on, as `gen` has them.
+    max_tokens (128 unless given), temperature, top_p, stop and so on, as `gen` has them. What neither says of sampling
+    is as the model recommends (`Engine(sampling_defaults="openai")`: temperature 1 and nothing else).
     """
 
     def __init__(self, function: Callable[Concatenate[ProgramState, P], R], bound: Mapping[str, Any] = {}) -> None:

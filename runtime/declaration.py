@@ -18,7 +18,7 @@ class Field:
     """Stands in a field's annotation: `top_p: Annotated[float, Field("…", lowest=0.0, highest=1.0)] = 1.0`.
 
     help: what it does, in a phrase that continues its name. unset: what its default means, in words ("off").
-    lowest, highest: the range of a number, or of a mapping's values. above: the lowest value itself is not allowed.
+    lowest, highest: the range of a number, or of a mapping's values.
     token_ids: its items (a mapping's keys) are token ids of the model's vocabulary.
     elsewhere: what other servers call it. openai: the OpenAI endpoints take it under this name, too.
     language: `gen` and a program's run take it. metavar: what stands for its value in the command line's help; the
@@ -28,7 +28,6 @@ class Field:
     help: str
     lowest: float | None = None
     highest: float | None = None
-    above: bool = False
     token_ids: bool = False
     unset: str = ""
     elsewhere: tuple[str, ...] = ()

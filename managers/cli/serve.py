@@ -48,6 +48,7 @@ def _announcement(url: str, name: str, front: Front, imports: float, total: floa
             f"{model.attention_backend} attention, {model.threads} threads"
             + (f" in each of {workers} workers" if workers > 1 else ""),
             f"  KV pool  {model.total_slots:,} tokens, up to {pool}; context {info.max_context:,} tokens",
+            f"  sampling {info.sampling} ({info.sampling.source}), where a request does not say",
             f"  ready in {total:.1f} s: " + ", ".join(f"{part} {seconds:.2f}" for part, seconds in spent.items()),
             f"  try      curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{message}'",
         )

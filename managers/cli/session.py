@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ...runtime.sampling.recommendation import OPENAI_DEFAULTS
 from ..front.front import Front
 from ..front.requests.params import to_submit
 from ..front.requests.request_fields import GenerateRequest
@@ -30,7 +31,7 @@ class Session:
         return self._runner.run(self._print_completion(request))
 
     async def _print_completion(self, request: GenerateRequest) -> tuple[str, TextChunk]:
-        submit = to_submit(request, vocab_size=self._front.info.model.vocab_size)
+        submit = to_submit(request, vocab_size=self._front.info.model.vocab_size, defaults=self._front.info.sampling)
         chunks: list[TextChunk] = []
         thinks = False
         async with self._front.stream(submit) as stream:
@@ -49,7 +50,7 @@ class Session:
 def check_sampling(sampling: dict[str, Any]) -> None:
     """Raise InvalidRequest for options out of range, named as typed, before a model is loaded in vain."""
     try:
-        to_submit(GenerateRequest(prompt="-", **sampling), vocab_size=1)
+        to_submit(GenerateRequest(prompt="-", **sampling), vocab_size=1, defaults=OPENAI_DEFAULTS)
     except InvalidRequest as error:
         raise error.renamed(as_typed(sampling)) from None
 

@@ -40,6 +40,8 @@ class Engine:
 
     Every method may be called from any thread; the async twins (`agenerate`, `astream`, `ascore`) from any event loop.
     Keyword arguments of a request are the fields of `GenerateRequest` (or `ScoreRequest`) in `request_fields`.
+    What a request does not say of sampling is as the model recommends (`info.sampling`), each field by itself;
+    `sampling_defaults="openai"` is temperature 1 and nothing else.
 
     Errors: ConfigError and ModelError from the constructor; InvalidRequest, Overloaded, RequestFailed, RequestAborted
     from a request; EngineDead from everything, once the engine was shut down or one of its processes died.
@@ -191,7 +193,8 @@ class Engine:
 
     def _submit(self, prompt: Any, messages: Any, params: dict[str, Any]) -> Submit:
         request = struct_from({**params, "prompt": prompt, "messages": messages}, GenerateRequest)
-        return to_submit(request, vocab_size=self.info.model.vocab_size, reasoning=self.info.reasoning)
+        info = self.info
+        return to_submit(request, vocab_size=info.model.vocab_size, defaults=info.sampling, reasoning=info.reasoning)
 
     async def _open(self, submit: Submit) -> RequestStream:
         return self._front.front.stream(submit)

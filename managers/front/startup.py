@@ -13,6 +13,7 @@ from typing import Any
 
 from ...runtime.errors import ModelError
 from ...runtime.records import Message
+from ...runtime.sampling.recommendation import FALLBACK, OPENAI_DEFAULTS, SamplingDefaults
 from ...runtime.weights import hub
 from ..wire.errors import ConfigError, EngineDead
 from ..wire.lifecycle import (
@@ -37,15 +38,16 @@ class FrontInfo:
     """What the front knows once everything is ready.
 
     name: the model as the configuration names it. path: where it was found. max_context: most tokens of a prompt and
-    its completion together. timings: what the start was spent on, in seconds; "total" is the whole of it, "worker up"
-    the time until that process could be configured, "worker load" a part of what it did then. reasoning: what the
-    model's chat template does about thinking.
+    its completion together. sampling: how tokens are chosen where a request does not say. timings: what the start was
+    spent on, in seconds; "total" is the whole of it, "worker up" the time until that process could be configured,
+    "worker load" a part of what it did then. reasoning: what the model's chat template does about thinking.
     """
 
     name: str
     path: Path
     model: ModelInfo
     max_context: int
+    sampling: SamplingDefaults
     timings: dict[str, float]
     reasoning: ReasoningInfo = field(default_factory=ReasoningInfo)
 
@@ -96,7 +98,8 @@ class Startup:
         configure = ConfigureScheduler(model.total_slots, max_context, config)
         await self._unless_failed(self._configure("scheduler", configure))
         self._timings["total"] = time.perf_counter() - self._began
-        return FrontInfo(config.model, path, model, max_context, self._timings, text.reasoning)
+        sampling = _defaults(config, model)
+        return FrontInfo(config.model, path, model, max_context, sampling, self._timings, text.reasoning)
 
     def take(self, message: Hello | Ready | StartFailed) -> None:
         """What a child says of itself. Once the start is over, nothing comes of it."""
@@ -142,6 +145,13 @@ class Startup:
                 f"max_context {wanted} is above the {model.model_context} tokens that the model supports."
             )
         return min(wanted or model.model_context, model.total_slots)
+
+
+def _defaults(config: EngineConfig, model: ModelInfo) -> SamplingDefaults:
+    if config.sampling_defaults == "openai":
+        return OPENAI_DEFAULTS
+    alias = hub.ALIASES.get(config.model)
+    return (alias and alias.sampling) or model.recommended or FALLBACK
 
 
 def _check_ranks(path: Path, ranks: int) -> None:

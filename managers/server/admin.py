@@ -27,13 +27,15 @@ class ServedThinking(msgspec.Struct, frozen=True):
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """max_model_len: most tokens of prompt + completion. thinking: only where it does."""
+    """max_model_len: most tokens of prompt + completion. thinking: only where it does. sampling_defaults: how tokens
+    are chosen where a request does not say, and whose recommendation that is."""
 
     id: str
     object: str = "model"
     created: int
     owned_by: str = "sapwood"
     max_model_len: int
+    sampling_defaults: dict[str, float | str]
     thinking: ServedThinking | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -117,7 +119,13 @@ def _model(state: ServerState) -> ServedModel:
     told, thinking = info.reasoning, msgspec.UNSET
     if told.thinks:
         thinking = ServedThinking(told.marks or None, told.takes_switch, told.takes_effort, told.keeps_earlier)
-    return ServedModel(id=state.model_name, created=state.created, max_model_len=info.max_context, thinking=thinking)
+    return ServedModel(
+        id=state.model_name,
+        created=state.created,
+        max_model_len=info.max_context,
+        sampling_defaults={"source": info.sampling.source, **info.sampling.values()},
+        thinking=thinking,
+    )
 
 
 async def _stats(state: ServerState) -> Stats | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...runtime.records import Message, Part
+from ...runtime.sampling.recommendation import SamplingDefaults
 from .options import EngineConfig
 
 
@@ -50,7 +51,8 @@ class Limits(Message, frozen=True):
 
 class ModelInfo(Part, frozen=True):
     """What the worker found in the checkpoint, for the others and for the log. `weight_bytes` and `kv_bytes` are those
-    of all ranks together, `threads` those of each. `vocab_size`: its token ids are 0 to vocab_size - 1."""
+    of all ranks together, `threads` those of each. `vocab_size`: its token ids are 0 to vocab_size - 1.
+    `recommended`: how its makers would have tokens chosen, where they say so."""
 
     architecture: str
     parameters: int
@@ -63,6 +65,7 @@ class ModelInfo(Part, frozen=True):
     dtype: str
     kv_dtype: str
     threads: int
+    recommended: SamplingDefaults | None = None
 
 
 class ReasoningInfo(Part, frozen=True):

@@ -17,6 +17,7 @@ from .volatile_lines import MAX_PATTERNS, complaint_about_pattern
 SCHEDULES = ("lpm", "fcfs")
 TOOL_STYLES = ("auto", *TOOL_FORMATS)
 REASONING_CHOICES = ("auto", "none", *REASONING_FORMATS)
+SAMPLING_DEFAULTS = ("model", "openai")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _SOURCES = "the alias smollm2, a .gguf file, a Hugging Face directory, or a hub id"
 CACHE = "~/.cache/sapwood, or $SAPWOOD_HOME"
@@ -55,6 +56,15 @@ class EngineConfig(ExecutorOptions, frozen=True, kw_only=True, forbid_unknown_fi
         str,
         Option("a Jinja chat template in place of the model's own", MODEL, metavar="FILE"),
     ] = ""
+    sampling_defaults: Annotated[
+        str,
+        Option(
+            "how tokens are chosen where a request does not say: as the model recommends, or as OpenAI's API does "
+            "(temperature 1 and nothing else)",
+            MODEL,
+            choices=SAMPLING_DEFAULTS,
+        ),
+    ] = "model"
     log_level: Annotated[
         str,
         Option("least important event to log", MODEL, choices=LOG_LEVELS),

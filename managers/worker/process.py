@@ -145,4 +145,5 @@ def _describe(executor: Executor) -> ModelInfo:
         dtype=runner.dtype,
         kv_dtype=str(runner.pool.dtype).removeprefix("torch."),
         threads=torch.get_num_threads(),
+        recommended=runner.config.recommended,
     )

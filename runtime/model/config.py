@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ..errors import ModelError
+from ..sampling.recommendation import SamplingDefaults
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class ModelConfig:
     activation: of the MLPs' gates: "silu", or "gelu_tanh" (GELU in its approximation by tanh).
     norms_add_one: norms multiply by 1 + their weight.
     local_rope: the positions of layers with a window; None where they have the others'.
+    recommended: how its makers would have tokens chosen; None where they do not say.
     own: what only the family's own parts understand, as an immutable record of theirs.
     """
 
@@ -62,6 +64,7 @@ class ModelConfig:
     norms_add_one: bool = False
     local_rope: Rope | None = None
     own: object = None
+    recommended: SamplingDefaults | None = None
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import ModelError, UnsupportedModel
 from ..fields import Fields
+from ..sampling.recommendation import of_generation_config, of_gguf
 from ..weights.gguf import GGUFFile
 from ..weights.quantization import read_scheme
 from .config import ModelConfig, Rope
@@ -96,8 +97,18 @@ def config_from_hf(directory: Path) -> ModelConfig:
         tied_head=family.tied_head if data.get("tie_word_embeddings") is None else data["tie_word_embeddings"] is True,
         eos_ids=_eos_ids(fields, "eos_token_id"),
         local_rope=local_rope,
+        recommended=of_generation_config(_generation_config(directory)),
         **family.hf_own(fields),
     )
+
+
+def _generation_config(directory: Path) -> dict[str, Any]:
+    """The object in `generation_config.json`, a file that may be missing; a model is not refused for it."""
+    try:
+        data = json.loads((directory / "generation_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def _refuse_hf(fields: Fields, family: Family) -> None:
@@ -188,6 +199,7 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
         rope=_gguf_rope(fields, file),
         tied_head="output.weight" not in file.tensors,
         eos_ids=_eos_ids(Fields(data, file.path.name), "tokenizer.ggml.eos_token_id"),
+        recommended=of_gguf(data),
         **family.gguf_own(fields),
     )
 

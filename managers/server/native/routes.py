@@ -125,7 +125,14 @@ async def generate(request: web.Request) -> web.StreamResponse:
     def understood(body: GenerateBody) -> tuple[GenerateBody, Submit]:
         state.check_model(body.model)
         info = front.info
-        return body, to_submit(body, vocab_size=info.model.vocab_size, id_prefix="gen-", reasoning=info.reasoning)
+        submit = to_submit(
+            body,
+            vocab_size=info.model.vocab_size,
+            defaults=info.sampling,
+            id_prefix="gen-",
+            reasoning=info.reasoning,
+        )
+        return body, submit
 
     body, submit = await understand(request, GenerateBody, understood)
     async with Work(state, submit.request_id, [submit], "generate") as work:

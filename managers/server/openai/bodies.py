@@ -52,6 +52,8 @@ class SharedFields(_Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
     def unused(self) -> list[str]:
         """Fields that are given and have no effect on the answer."""
         found = ["user"] if self.user is not None else []
+        if self.top_p == 0:  # which is read as temperature 0
+            found.append("top_p")
         if self.stream_options is not None and self.stream_options.include_obfuscation is not None:
             found.append("stream_options.include_obfuscation")
         return found

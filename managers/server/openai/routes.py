@@ -55,6 +55,7 @@ def _work(state: ServerState, body: SharedFields, endpoint: str, id_prefix: str)
     state.check_model(body.model)
     request_id = f"{id_prefix}-{uuid.uuid4().hex}" if body.request_id is None else body.request_id
     requests, names = body.requests(), body.names()
+    info = state.front.info
     many = len(requests) > 1
     sequences, capacity = len(requests) * (body.n or 1), state.front.config.capacity
     if many and sequences > capacity:
@@ -74,8 +75,9 @@ def _work(state: ServerState, body: SharedFields, endpoint: str, id_prefix: str)
     for i, request in enumerate(requests):
         request = msgspec.structs.replace(request, request_id=f"{request_id}-{i}" if many else request_id)
         try:
-            info = state.front.info
-            submits.append(to_submit(request, vocab_size=info.model.vocab_size, reasoning=info.reasoning))
+            submits.append(
+                to_submit(request, vocab_size=info.model.vocab_size, defaults=info.sampling, reasoning=info.reasoning)
+            )
         except InvalidRequest as error:
             raise renamed(error, i) from None
     label = f"{endpoint} user={body.user!r}" if body.user else endpoint

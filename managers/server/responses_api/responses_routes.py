@@ -183,7 +183,7 @@ def _run(state: ServerState, store: ResponseStore, tenant: str, body: ResponseBo
         native = msgspec.structs.replace(native, reasoning_effort=None)
     native = msgspec.structs.replace(native, request_id=request_id)
     try:
-        submit = to_submit(native, vocab_size=info.model.vocab_size, reasoning=info.reasoning)
+        submit = to_submit(native, vocab_size=info.model.vocab_size, defaults=info.sampling, reasoning=info.reasoning)
     except InvalidRequest as error:
         raise error.renamed(names) from None
     assert submit.chat is not None

@@ -16,6 +16,7 @@ from sapwood.managers.front.requests.bodies import struct_from
 from sapwood.managers.front.requests.params import to_submit
 from sapwood.managers.front.requests.request_fields import GenerateRequest
 from sapwood.managers.wire.errors import InvalidRequest
+from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 
 SCHEMA = {
     "type": "object",
@@ -123,7 +124,9 @@ def test_it_compiles_and_refuses_what_a_server_would(kind, options, fields, writ
 def asked_of_a_server(fields: dict[str, Any]) -> tuple[Constraint | None, str]:
     """What a server would compile, or the sentence with which it refuses."""
     try:
-        submit = to_submit(struct_from({"prompt": "hi", **fields}, GenerateRequest), vocab_size=300)
+        submit = to_submit(
+            struct_from({"prompt": "hi", **fields}, GenerateRequest), vocab_size=300, defaults=OPENAI_DEFAULTS
+        )
     except InvalidRequest as error:
         return None, str(error.renamed(as_typed(("max_whitespace", "max_string", "extra_properties"))))
     return submit.constraint, ""

@@ -13,6 +13,7 @@ from sapwood.managers.front.requests.params import to_submit
 from sapwood.managers.front.requests.request_fields import GenerateRequest, ScoreRequest
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.requests import Submit
+from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"const": "é"}}, "required": ["b"]}
 TAG = {"triggers": ["<a>"], "structures": [{"begin": "<a>", "regex": "x", "end": "</a>"}]}
@@ -31,7 +32,7 @@ KINDS["structural_tag"] = TAG
 
 def submit(**fields: Any) -> Submit:
     fields = fields if "messages" in fields else {"prompt": "hi", **fields}
-    return to_submit(struct_from(fields, GenerateRequest), vocab_size=300)
+    return to_submit(struct_from(fields, GenerateRequest), vocab_size=300, defaults=OPENAI_DEFAULTS)
 
 
 def refused(**fields: Any) -> InvalidRequest:
@@ -64,7 +65,7 @@ def test_each_kind_has_its_body_with_the_keys_in_order(fields: dict[str, Any], k
     constraint = submit(**fields).constraint
     assert constraint == Constraint(kind, body)  # type: ignore[arg-type]
     decoded = decode_body(json.dumps({"prompt": "hi", **fields}).encode(), GenerateRequest)
-    assert to_submit(decoded, vocab_size=300).constraint == constraint
+    assert to_submit(decoded, vocab_size=300, defaults=OPENAI_DEFAULTS).constraint == constraint
 
 
 @pytest.mark.parametrize("first", KINDS)

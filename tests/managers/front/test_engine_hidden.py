@@ -14,6 +14,7 @@ from sapwood import Engine
 from sapwood.managers.front.generation import Completion, collect
 from sapwood.managers.front.requests.params import to_submit
 from sapwood.managers.front.requests.request_fields import GenerateRequest
+from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 from sapwood.runtime.wanted import HiddenStates, Wanted
 
 TEXT = "The river runs past the old mill, and nobody remembers who built it. " * 6
@@ -26,7 +27,11 @@ def engine(smollm2_path: Path) -> Iterator[Engine]:
 
 
 async def asked(engine: Engine, prompt: str, start: int, max_tokens: int = 0) -> tuple[Completion, HiddenStates]:
-    submit = to_submit(GenerateRequest(prompt=prompt, max_tokens=max_tokens, temperature=0.0), vocab_size=49152)
+    submit = to_submit(
+        GenerateRequest(prompt=prompt, max_tokens=max_tokens, temperature=0.0),
+        vocab_size=49152,
+        defaults=OPENAI_DEFAULTS,
+    )
     stream = await engine._open(replace(submit, wanted=Wanted("hidden", start)))
     [completion] = await collect(stream)
     assert completion.hidden is not None

@@ -24,6 +24,7 @@ from sapwood.managers.front.requests.request_fields import GenerateRequest, Scor
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.requests import Submit
 from sapwood.runtime.sampling.params import DEFAULT_MAX_TOKENS
+from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 from sapwood.runtime.wanted import Wanted
 
 VOCAB = 1000
@@ -32,7 +33,7 @@ USER = {"role": "user", "content": "hi"}
 
 def submit(**fields: Any) -> Submit:
     fields = fields if "messages" in fields else {"prompt": "hi", **fields}
-    return to_submit(struct_from(fields, GenerateRequest), vocab_size=VOCAB)
+    return to_submit(struct_from(fields, GenerateRequest), vocab_size=VOCAB, defaults=OPENAI_DEFAULTS)
 
 
 def score(**fields: Any) -> Submit:
@@ -49,7 +50,7 @@ def refused(call: Any, **fields: Any) -> InvalidRequest:
 OUT_OF_RANGE = [
     ("temperature", -1.0),
     ("temperature", 1e9),
-    ("top_p", 0.0),
+    ("top_p", -0.1),
     ("top_p", -0.1),
     ("top_p", 1.01),
     ("min_p", -0.1),
@@ -213,7 +214,7 @@ def test_an_empty_prompt_is_refused(prompt: Any) -> None:
 
 def test_prompt_and_messages_exclude_each_other() -> None:
     refused(submit, prompt="a", messages=[USER])
-    refused(lambda: to_submit(GenerateRequest(), vocab_size=VOCAB))
+    refused(lambda: to_submit(GenerateRequest(), vocab_size=VOCAB, defaults=OPENAI_DEFAULTS))
 
 
 def test_a_mixed_prompt_becomes_runs_and_the_caller_keeps_his_lists() -> None:
@@ -357,7 +358,7 @@ JSON = st.recursive(
 def test_whatever_comes_in_leaves_as_a_message_or_an_invalid_request(fields: dict[str, Any]) -> None:
     try:
         request = decode_body(json.dumps({"prompt": "a", **fields}).encode(), GenerateRequest)
-        message = to_submit(request, vocab_size=VOCAB)
+        message = to_submit(request, vocab_size=VOCAB, defaults=OPENAI_DEFAULTS)
     except InvalidRequest:
         return
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=Submit) == message

@@ -11,6 +11,7 @@ from sapwood.managers.front.requests.render import RenderRequest, render_to_chat
 from sapwood.managers.front.requests.request_fields import GenerateRequest
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.requests import Chat, CustomFormat
+from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 
 pytestmark = pytest.mark.fast
 
@@ -22,7 +23,7 @@ NOTE = {"type": "custom", "custom": {"name": "note"}}
 
 
 def chat(**fields: Any) -> Chat:
-    made = to_submit(GenerateRequest(**{"messages": USER, **fields}), vocab_size=100).chat
+    made = to_submit(GenerateRequest(**{"messages": USER, **fields}), vocab_size=100, defaults=OPENAI_DEFAULTS).chat
     assert made is not None
     return made
 

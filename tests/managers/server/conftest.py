@@ -18,6 +18,7 @@ from sapwood.managers.wire.errors import EngineDead, InvalidRequest, RequestAbor
 from sapwood.managers.wire.lifecycle import ReasoningInfo
 from sapwood.managers.wire.questions import Stats
 from sapwood.managers.wire.requests import Submit
+from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 
 PROMPT_TOKENS, CACHED_TOKENS, VOCAB_SIZE, MAX_CONTEXT, CAPACITY = 7, 3, 1000, 64, 100
 WORDS = ["Once", " upon", " a", " time", ",", " é", "🚲", " the", " end", "."]
@@ -80,8 +81,13 @@ class FakeFront:
     """The face of `Front`, with knobs: `gate` holds everything back, `fail_after` breaks streams."""
 
     def __init__(self) -> None:
-        model = SimpleNamespace(vocab_size=VOCAB_SIZE)
-        self.info = SimpleNamespace(model=model, max_context=MAX_CONTEXT, timings={}, reasoning=ReasoningInfo())
+        self.info = SimpleNamespace(
+            model=SimpleNamespace(vocab_size=VOCAB_SIZE),
+            max_context=MAX_CONTEXT,
+            sampling=OPENAI_DEFAULTS,
+            timings={},
+            reasoning=ReasoningInfo(),
+        )
         self.config = SimpleNamespace(capacity=CAPACITY)
         self.submits: list[Submit] = []
         self.open: dict[str, FakeStream] = {}

@@ -48,7 +48,7 @@ def checked(answer: dict[str, Any]) -> dict[str, Any]:
         ("temperature", -1),
         ("temperature", "hot"),
         ("temperature", 10**400),
-        ("top_p", 0),
+        ("top_p", -0.1),
         ("top_p", 1.5),
         ("min_p", -0.1),
         ("top_k", -2),

@@ -132,7 +132,7 @@ async def test_r14_bad_sampling_values_are_refused_and_a_neighbour_is_unchanged(
         {"stop_token_ids": [999_999]},
         {"repetition_penalty": 0},
         {"temperature": -1},
-        {"top_p": 0},
+        {"top_p": -0.1},
     ):
         status, answer = await http.post("/v1/completions", prompt="hi", **bad)
         assert status == 400, answer

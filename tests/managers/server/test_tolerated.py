@@ -14,6 +14,7 @@ from sapwood.managers.front.requests.tolerated import CHAT_TOLERATED, TEXT_TOLER
 from sapwood.managers.server.native.routes import GenerateBody
 from sapwood.managers.server.openai.bodies import ChatBody, CompletionBody
 from sapwood.managers.wire.errors import InvalidRequest
+from sapwood.runtime.sampling.recommendation import SamplingDefaults
 
 HEADER = "X-Sapwood-Ignored-Fields"
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
@@ -149,6 +150,32 @@ def test_other_servers_spellings_mean_the_same(path, spelled, plain):
         assert made == expected
     else:
         assert made.requests() == expected.requests()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("path", BASES)
+async def test_a_top_p_of_zero_is_greedy(client, front, path):
+    status, answer, listed = await posted(client, path, top_p=0)
+    assert (status, listed) == (200, None if path == GENERATE else "top_p"), answer
+    assert (front.submits[-1].sampling.temperature, front.submits[-1].sampling.top_p) == (0.0, 1.0)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("path", BASES)
+async def test_what_a_request_does_not_say_is_as_the_model_recommends(client, front, path):
+    front.info.sampling = SamplingDefaults("test", temperature=0.6, top_k=20, repetition_penalty=1.1)
+    await posted(client, path, temperature=0.9)
+    sampling = front.submits[-1].sampling
+    assert (sampling.temperature, sampling.top_k, sampling.repetition_penalty) == (0.9, 20, 1.1)
+    for answer in ((await client.get("/v1/models"))[1]["data"][0], (await client.get("/v1/models/fake-model"))[1]):
+        assert answer["sampling_defaults"] == {
+            "source": "test",
+            "temperature": 0.6,
+            "top_k": 20,
+            "top_p": 1.0,
+            "min_p": 0.0,
+            "repetition_penalty": 1.1,
+        }
 
 
 @pytest.mark.fast

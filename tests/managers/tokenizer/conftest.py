@@ -21,6 +21,7 @@ from sapwood.managers.wire.options import EngineConfig
 from sapwood.managers.wire.requests import Submit, TokenizedRequest
 from sapwood.managers.wire.sockets import ENVIRONMENT, Inbox, Link, Outbox
 from sapwood.runtime.records import TopLogprobs
+from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 
 MAX_CONTEXT = 64
 
@@ -69,7 +70,7 @@ class Rig:
 
     def nothing_came(self) -> bool:
         """Whether all that was sent so far has led to no message that the test has not read."""
-        probe = to_submit(GenerateRequest(prompt="probe"), vocab_size=300)
+        probe = to_submit(GenerateRequest(prompt="probe"), vocab_size=300, defaults=OPENAI_DEFAULTS)
         self.tokenizer.send(probe)
         reached = self.scheduler.receive(WAIT)
         self.feed(probe.request_id, [], finish=Finish("length"))

@@ -16,6 +16,7 @@ from sapwood.managers.front.requests.params import to_submit
 from sapwood.managers.front.requests.request_fields import GenerateRequest
 from sapwood.managers.wire.answers import Rejected
 from sapwood.managers.wire.errors import ConfigError, InvalidRequest, Path, shown
+from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 
 PATHS = st.lists(st.one_of(st.text(max_size=5), st.integers(0, 9)), min_size=1, max_size=4).map(tuple)
 SENTENCES = st.lists(st.one_of(st.text(max_size=20), PATHS), min_size=1, max_size=5)
@@ -97,7 +98,7 @@ def test_an_engines_options_are_called_options_and_a_field_in_a_value_stays_one(
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("generate x --top-p 2", "sapwood generate: --top-p must be above 0.0 and at most 1.0, not 2.0."),
+        ("generate x --top-p 2", "sapwood generate: --top-p must be between 0.0 and 1.0, not 2.0."),
         ("generate x --stop=", "sapwood generate: --stop must not hold an empty string."),
         ("serve --kv-tokens -1", "sapwood serve: --kv-tokens must be between 0 and"),
     ],
@@ -110,6 +111,6 @@ def test_the_command_line_names_its_flags(line: str, sentence: str, capsys: pyte
 def test_a_schema_in_text_is_quoted_as_it_is() -> None:
     request = struct_from({"prompt": "a", "json_schema": "json_schema"}, GenerateRequest)
     with pytest.raises(InvalidRequest) as caught:
-        to_submit(request, vocab_size=10)
+        to_submit(request, vocab_size=10, defaults=OPENAI_DEFAULTS)
     told = caught.value.renamed(lambda path: ("response_format", *path[1:]))
     assert str(told).startswith("response_format is text that is not JSON: ")
