@@ -22,7 +22,11 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _THINKING = ("enabled", "disabled", "adaptive", "between_tools")
 _SHOWN = ("summarized", "omitted")
 _FORMAT = '{"type": "json_schema", "schema": {…}}'
-_ELSEWHERE: dict[str, str] = {"stop": "stop_sequences", "template_kwargs": "chat_template_kwargs"}
+_ELSEWHERE: dict[str, str] = {
+    "stop": "stop_sequences",
+    "template_kwargs": "chat_template_kwargs",
+    "thinking_budget": "thinking.budget_tokens",
+}
 
 
 class CountBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +76,7 @@ class CountBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=T
             fields["parallel_tool_calls"] = parallel
         fields["continue_final_message"] = conversation.continues
         fields["template_kwargs"] = self.chat_template_kwargs or {}
+        fields |= {name: value for name, (value, _) in self.thinking_fields().items()}
         fields |= self._schema()
         request = GenerateRequest(messages=conversation.messages, **fields)
         given = {kind for kind in KINDS if getattr(self, kind) not in (None, False)}
@@ -80,6 +85,18 @@ class CountBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     def unused(self) -> list[str]:
         """Fields that are given and have no effect on the answer."""
         return [*super().unused(), *(name for name in _ADVISORY if getattr(self, name) is not None)]
+
+    def thinking_fields(self) -> dict[str, tuple[Any, str]]:
+        """What is said of thinking, as fields of the native request, and what they are called here."""
+        said, made = self.thinking or {}, {}
+        if said.get("type") in ("enabled", "disabled"):
+            made["enable_thinking"] = (said["type"] == "enabled", "thinking.type")
+        if said.get("budget_tokens") is not None and said.get("type") != "disabled":
+            made["thinking_budget"] = (said["budget_tokens"], "thinking.budget_tokens")
+        effort = (self.output_config or {}).get("effort")
+        if effort is not None and said.get("type") != "disabled":
+            made["reasoning_effort"] = ("xhigh" if effort == "max" else effort, "output_config.effort")
+        return made
 
     @property
     def constrained(self) -> bool:

@@ -8,13 +8,14 @@ import msgspec
 from aiohttp import web
 
 from ...front.requests.params import to_submit
+from ...front.requests.reasoning_fields import without_effect
 from ...wire.answers import TextChunk
 from ...wire.errors import InvalidRequest
 from ...wire.requests import Submit
 from ..endpoints import Endpoint
 from ..events import NAMED_EVENTS, stream_events
 from ..extension import Extensions
-from ..reading import understand
+from ..reading import IGNORED, understand
 from ..responses import json_response
 from ..server_state import STATE, ServerState
 from ..work import Work
@@ -29,7 +30,11 @@ async def messages(request: web.Request) -> web.StreamResponse:
     state.require_ready()
 
     def understood(body: MessageBody) -> tuple[MessageBody, Submit, MessageNames]:
-        return body, *_submit(state, body)
+        submit, names = _submit(state, body)
+        said = body.thinking_fields()
+        unused = without_effect({name: value for name, (value, _) in said.items()}, state.front.info.reasoning)
+        request[IGNORED] = (*request[IGNORED], *(said[name][1] for name in unused))
+        return body, submit, names
 
     body, submit, names = await understand(request, MessageBody, understood)
     label = f"messages user={body.asked_by!r}" if body.asked_by else "messages"

@@ -156,3 +156,39 @@ async def test_earlier_thinking_is_text(client, name):
     assert (status, answer["error"]["param"]) == (400, f"messages[1].{name}")
     status, _ = await client.post(CHAT, {"messages": [*USER, {**turn, name: "why"}, *USER]})
     assert status == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected", "ignored"),
+    [
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+            ReasoningOptions(enabled=True, budget=1024),
+            "thinking.type, thinking.budget_tokens",
+        ),
+        ({"thinking": {"type": "disabled"}}, ReasoningOptions(enabled=False), "thinking.type"),
+        ({"thinking": {"type": "adaptive"}}, ReasoningOptions(), None),
+        ({"output_config": {"effort": "max"}}, ReasoningOptions(True, "xhigh"), "output_config.effort"),
+        (
+            {"thinking": {"type": "disabled"}, "output_config": {"effort": "low"}},
+            ReasoningOptions(enabled=False),
+            "thinking.type",
+        ),
+    ],
+)
+async def test_anthropics_fields_say_it_too(client, front, fields, expected, ignored):
+    submits: list[Submit] = []
+
+    def script(submit: Submit) -> list[Any]:
+        submits.append(submit)
+        return thoughtful(submit)
+
+    front.script = script
+    body = {"messages": USER, "max_tokens": 9, **fields}
+    for model, listed in ((THINKS, None), (ReasoningInfo(), ignored)):
+        front.info.reasoning = model
+        async with client.session.post(client.url + "/v1/messages", json=body) as response:
+            assert response.status == 200
+            assert response.headers.get(HEADER) == listed
+        assert submits[-1].chat is not None
+        assert submits[-1].chat.reasoning == expected
