@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..wire.errors import RequestFailed
-from ..wire.questions import Flushed, Rendered, Stats, Tokenized
+from ..wire.questions import Flushed, Rendered, Stats, Tokenized, TokenizerInfo
 
 
 class Calls:
@@ -33,7 +33,7 @@ class Calls:
         finally:
             self._open.pop(call_id, None)
 
-    def take(self, answer: Stats | Flushed | Rendered | Tokenized) -> None:
+    def take(self, answer: Stats | Flushed | Rendered | Tokenized | TokenizerInfo) -> None:
         """Hand an answer to whoever waits for it still."""
         call = self._open.get(answer.call_id)
         if call is not None and not call.done():

@@ -31,6 +31,8 @@ from ..wire.questions import (
     StatsCall,
     TokenizeCall,
     Tokenized,
+    TokenizerCall,
+    TokenizerInfo,
 )
 from ..wire.requests import Chat, Submit
 from ..wire.sockets import AsyncInbox, Link, Outbox
@@ -166,7 +168,7 @@ class Front:
                     self._requests.take_chunk(message)
                 case Rejected():
                     self._requests.take_rejection(message)
-                case Stats() | Flushed() | Rendered() | Tokenized():
+                case Stats() | Flushed() | Rendered() | Tokenized() | TokenizerInfo():
                     self._calls.take(message)
                 case Hello() | Ready() | StartFailed():
                     startup.take(message)
@@ -214,6 +216,10 @@ class Front:
     async def detokenize(self, token_ids: list[int]) -> Tokenized:
         """What these tokens say. Raises as `stats` does."""
         return await self._tokens(lambda call_id: DetokenizeCall(call_id, token_ids))
+
+    async def tokenizer_info(self) -> TokenizerInfo:
+        """What kind of tokenizer it is. Raises as `stats` does."""
+        return await self._call(TokenizerCall, "tokenizer", RENDER_SECONDS)
 
     async def _tokens(self, kind: Callable[[int], Message]) -> Tokenized:
         tokenized: Tokenized = await self._call(kind, "tokenizer", RENDER_SECONDS)

@@ -20,6 +20,7 @@ from .endpoints import Endpoint, Handler
 from .errors import ErrorShape, UnknownPath, answer_for, openai_error
 from .messages_api import message_routes
 from .native import render, routes
+from .ollama_api import ollama_models, ollama_routes
 from .openai import routes as openai_routes
 from .reading import IGNORED, MAX_BODY_BYTES, SPELLED
 from .responses import begin_headers, noted_headers
@@ -34,6 +35,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *openai_routes.ENDPOINTS,
     *responses_routes.ENDPOINTS,
     *message_routes.ENDPOINTS,
+    *ollama_routes.ENDPOINTS,
+    *ollama_models.ENDPOINTS,
     *routes.ENDPOINTS,
     *render.ENDPOINTS,
     *admin.ENDPOINTS,

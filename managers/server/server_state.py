@@ -63,8 +63,9 @@ class ServerState:
         raise Unavailable("The model is still loading." if self.phase == "loading" else self.reason)
 
     def check_model(self, name: str | None) -> None:
-        """Accept the served name, the `--model` text itself, and no name at all. Raises UnknownModel."""
-        if name not in (None, self.model_name, self._model):
+        """Accept the served name, also with the tag that Ollama's clients give it, the `--model` text itself, and no
+        name at all. Raises UnknownModel."""
+        if name not in (None, self.model_name, self._model, f"{self.model_name}:latest"):
             raise UnknownModel(f"The model {name!r} is not served here; served is {self.model_name!r}.")
 
     @contextmanager

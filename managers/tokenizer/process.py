@@ -29,7 +29,7 @@ from ..wire.inboxes import ToTokenizer
 from ..wire.lifecycle import ConfigureTokenizer, Limits, ReasoningInfo, Shutdown
 from ..wire.logs import start_logging
 from ..wire.options import EngineConfig
-from ..wire.questions import DetokenizeCall, RenderCall, Rendered, TokenizeCall, Tokenized
+from ..wire.questions import DetokenizeCall, RenderCall, Rendered, TokenizeCall, Tokenized, TokenizerCall, TokenizerInfo
 from ..wire.requests import Abort, StopMatched, Submit
 from ..wire.sockets import AsyncInbox, Outbox
 from .cache_report import CacheReports
@@ -97,6 +97,7 @@ class TokenizerProcess:
         self.vocab_size = self._tokenizer.vocab_size
         self._scheduler = Outbox(child.link, "scheduler")
         templates = _templates(options, self._tokenizer)
+        self._template = templates.get(DEFAULT, "")
         self._style = tool_format(options.tool_format, templates.get(TOOL_USE, templates.get(DEFAULT)))
 
         def prompts(tokenizer: Tokenizer) -> ChatPrompts | None:
@@ -134,6 +135,8 @@ class TokenizerProcess:
                     task = asyncio.create_task(self._tokenize(message))
                     self._rendering.add(task)
                     task.add_done_callback(self._rendering.discard)
+                case TokenizerCall():
+                    self._child.front.send(self._described(message))
                 case Abort():
                     self._abort(message)
                 case TokenBatch():
@@ -233,6 +236,18 @@ class TokenizerProcess:
             text = f"The text could not be tokenized: {type(error).__name__}: {error}"
             answer = Tokenized(call.call_id, error=text)
         self._child.front.send(answer)
+
+    def _described(self, call: TokenizerCall) -> TokenizerInfo:
+        known = self._tokenizer
+        return TokenizerInfo(
+            call.call_id,
+            known.named_tokens,
+            sorted(known.eos_ids),
+            known.bos_id,
+            known.adds_bos,
+            known.vocab_size,
+            self._template,
+        )
 
     def _abort(self, message: Abort) -> None:
         encoding = self._encoding.pop(message.request_id, None)

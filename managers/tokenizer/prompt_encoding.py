@@ -26,6 +26,7 @@ from .prompt_text import PromptText, characters_begun
 from .reasoning_output import ReasoningStart, reasoning_start, template_kwargs
 
 _MASK = 2**64 - 1
+_ANY_LENGTH = 2**31
 
 
 @dataclass(frozen=True)
@@ -213,6 +214,16 @@ class PromptEncoder:
     def _prompt_text(self, submit: Submit) -> str:
         runs = submit.prompt or []
         return "".join(run if isinstance(run, str) else self.text_of(run) for run in runs)
+
+    def prompt_ids(self, submit: Submit) -> list[int]:
+        """The tokens of a request's prompt, whatever its length. Text that is a control token's is that token."""
+        if submit.prompt is not None and len(submit.prompt) <= 2 and isinstance(submit.prompt[-1], str):
+            whole = (
+                self._tokenizer.split_control(submit.prompt[-1]) if submit.prompt[0] in (submit.prompt[-1], []) else []
+            )
+            if len(whole) == 1 and isinstance(whole[0], int):
+                return [whole[0]]
+        return self.encode(submit, _ANY_LENGTH).sequences[0].token_ids
 
     def token_texts(self, ids: list[int]) -> list[str]:
         """Each token's text, with U+FFFD for what is not whole characters."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from ..wire.questions import DetokenizeCall, TokenizeCall, Tokenized
 from .prompt_encoding import PromptEncoder, encoding_work
 
-_ANY_LENGTH = 2**31
-
 
 def tokenized(encoder: PromptEncoder, call: TokenizeCall | DetokenizeCall) -> Tokenized:
     """The answer. Raises InvalidRequest where a conversation cannot be rendered."""
     if isinstance(call, TokenizeCall):
-        token_ids = encoder.encode(call.submit, _ANY_LENGTH).sequences[0].token_ids
+        token_ids = encoder.prompt_ids(call.submit)
     else:
         token_ids = call.token_ids
     return Tokenized(call.call_id, token_ids, encoder.token_texts(token_ids), encoder.text_of(token_ids))

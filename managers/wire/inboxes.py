@@ -26,11 +26,22 @@ from .questions import (
     StatsCall,
     TokenizeCall,
     Tokenized,
+    TokenizerCall,
+    TokenizerInfo,
 )
 from .requests import Abort, StopMatched, Submit, TokenizedRequest
 
 ToTokenizer = (
-    ConfigureTokenizer | Limits | Submit | Abort | TokenBatch | RenderCall | TokenizeCall | DetokenizeCall | Shutdown
+    ConfigureTokenizer
+    | Limits
+    | Submit
+    | Abort
+    | TokenBatch
+    | RenderCall
+    | TokenizeCall
+    | DetokenizeCall
+    | TokenizerCall
+    | Shutdown
 )
 
 
@@ -51,4 +62,4 @@ ToScheduler = (
 ToWorker = ConfigureWorker | StepPlan | PrepareGrammar | ForgetGrammar | LoadPrefix | Shutdown
 
 
-ToFront = Hello | Ready | StartFailed | TextChunk | Rejected | Rendered | Tokenized | Stats | Flushed
+ToFront = Hello | Ready | StartFailed | TextChunk | Rejected | Rendered | Tokenized | TokenizerInfo | Stats | Flushed

@@ -49,7 +49,10 @@ class Rendered(Message, frozen=True):
 
 
 class TokenizeCall(Message, frozen=True):
-    """Front to tokenizer: which tokens are the prompt of this request? Nothing is computed, and any length is fine."""
+    """Front to tokenizer: which tokens are the prompt of this request? Nothing is computed, and any length is fine.
+
+    A text that is a control token's, and nothing else, is that token: so clients find the ids of tokens by name.
+    """
 
     call_id: int
     submit: Submit
@@ -74,6 +77,25 @@ class Tokenized(Message, frozen=True):
     text: str = ""
     error: str = ""
     path: list[str | int] = []
+
+
+class TokenizerCall(Message, frozen=True):
+    """Front to tokenizer: what kind of tokenizer is it?"""
+
+    call_id: int
+
+
+class TokenizerInfo(Message, frozen=True):
+    """Tokenizer to front: the tokens that templates know by name ("eos_token", …) as text, the ids that end a turn, the
+    one that starts a text and whether texts get it by themselves, and the chat template; what is missing is empty."""
+
+    call_id: int
+    named_tokens: dict[str, str]
+    eos_ids: list[int]
+    bos_id: int | None
+    adds_bos: bool
+    vocab_size: int
+    chat_template: str
 
 
 class Stats(Message, frozen=True):
