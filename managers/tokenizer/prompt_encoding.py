@@ -217,10 +217,9 @@ class PromptEncoder:
 
     def prompt_ids(self, submit: Submit) -> list[int]:
         """The tokens of a request's prompt, whatever its length. Text that is a control token's is that token."""
-        if submit.prompt is not None and len(submit.prompt) <= 2 and isinstance(submit.prompt[-1], str):
-            whole = (
-                self._tokenizer.split_control(submit.prompt[-1]) if submit.prompt[0] in (submit.prompt[-1], []) else []
-            )
+        texts = [run for run in submit.prompt or [] if run != []]
+        if len(texts) == 1 and isinstance(texts[0], str):
+            whole = self._tokenizer.split_control(texts[0])
             if len(whole) == 1 and isinstance(whole[0], int):
                 return [whole[0]]
         return self.encode(submit, _ANY_LENGTH).sequences[0].token_ids

@@ -16,7 +16,7 @@ from ..endpoints import Endpoint
 from ..events import NAMED_EVENTS, stream_events
 from ..extension import Extensions
 from ..reading import IGNORED, understand
-from ..responses import json_response
+from ..responses import json_response, note_headers
 from ..server_state import STATE, ServerState
 from ..work import Work
 from .message_answers import MessageAnswer, MessageUsage, TokenCount, message_error, whole_message
@@ -41,6 +41,7 @@ async def messages(request: web.Request) -> web.StreamResponse:
     usage = MessageUsage(input_tokens=0, cache_read_input_tokens=0, output_tokens=0)
     opening = MessageAnswer(id=submit.request_id, model=state.model_name, usage=usage)
     extensions = Extensions(constrained=body.constrained, explains_cache=bool(body.explain_cache))
+    note_headers({"Request-Id": submit.request_id})  # which Anthropic's clients read
     async with Work(state, submit.request_id, [submit], label, lambda error, _: error.renamed(names)) as work:
         if not body.stream:
             completion = (await work.completions())[0][0]

@@ -19,6 +19,7 @@ from ...front.requests.tolerated import CHAT_TOLERATED, Tolerated
 from ...wire.errors import InvalidRequest, Path
 
 MAX_TOP_LOGPROBS = 20
+THINK_LEVELS = ("low", "medium", "high", "max")
 _MACHINE = Tolerated("the server was started with its own settings")
 _DeclaredOptions = with_nulls("_DeclaredOptions", CompletionFields, lambda field: field.openai)
 _OPTIONS_TOLERATED = {
@@ -67,6 +68,8 @@ class OllamaOptions(_DeclaredOptions, frozen=True, kw_only=True, forbid_unknown_
         if self.num_ctx is not None and self.num_ctx > max_context:
             text = f"is {self.num_ctx}; the context of this server is {max_context} tokens."
             raise InvalidRequest.about(("num_ctx",), text)
+        if self.n not in (None, 1):
+            raise InvalidRequest.about(("n",), f"must be 1: an answer is one completion; not {self.n}.")
         penalized = self.repetition_penalty not in (None, 1)
         if penalized and self.repeat_last_n not in (None, -1):
             text = "may only be -1 beside a repeat_penalty, which looks at all of prompt and completion."
@@ -97,6 +100,16 @@ class OllamaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Fields that are given and have no effect on the answer."""
         return ["keep_alive"] if self.keep_alive is not None else []
 
+    def thinking_fields(self) -> dict[str, Any]:
+        """What `think` says, as fields of the native request. Raises InvalidRequest."""
+        if self.think is None:
+            return {}
+        if isinstance(self.think, bool):
+            return {"enable_thinking": self.think}
+        if self.think not in THINK_LEVELS:
+            raise InvalidRequest.about(("think",), f"must be true, false or one of {', '.join(THINK_LEVELS)}.")
+        return {"reasoning_effort": self.think}
+
     def common(self, max_context: int) -> tuple[dict[str, Any], list[str], dict[str, str]]:
         """The fields of a native request, the options that had no effect, and how fields are called in `options`.
 
@@ -117,6 +130,7 @@ class OllamaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         elif "max_tokens" not in fields:
             fields["max_tokens"] = None
         fields |= self._formatted(fields)
+        fields |= self.thinking_fields()
         if self.logprobs:
             if not 0 <= (self.top_logprobs or 0) <= MAX_TOP_LOGPROBS:
                 text = f"must be between 0 and {MAX_TOP_LOGPROBS}, not {self.top_logprobs}."
@@ -213,6 +227,8 @@ class OllamaNames:
             return path if self._messages == "messages" else (self._messages,)
         if root == "prompt":
             return ("context",) if rest else path
+        if root in ("enable_thinking", "reasoning_effort"):
+            return ("think",)
         if root in ("tools", "logprobs"):
             return path
         if root in ("json_schema", "json_object"):

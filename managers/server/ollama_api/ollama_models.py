@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
+from importlib.metadata import version as installed
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from .... import __version__
 from ..endpoints import Endpoint, Handler
 from ..errors import Answer, ErrorDetail
 from ..reading import understand
@@ -144,7 +144,11 @@ async def show(request: web.Request) -> web.Response:
             f"{family}.context_length": info.model_context,
             f"{family}.vocab_size": info.vocab_size,
         },
-        capabilities=["completion", *(["tools"] if template else [])],
+        capabilities=[
+            "completion",
+            *(["tools"] if template else []),
+            *(["thinking"] if front.info.reasoning.thinks else []),
+        ],
         modified_at=stamp(state.created),
     )
     return json_response(answer)
@@ -152,7 +156,7 @@ async def show(request: web.Request) -> web.Response:
 
 async def version(_: web.Request) -> web.Response:
     """GET /api/version."""
-    return json_response(OllamaVersion("0.12.0", __version__))
+    return json_response(OllamaVersion("0.12.0", installed("sapwood")))
 
 
 def _refusal(status: int, sentence: str) -> Handler:

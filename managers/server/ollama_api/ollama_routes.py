@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from ...front.requests.params import to_submit
+from ...front.requests.reasoning_fields import without_effect
 from ...wire.answers import TextChunk
 from ...wire.errors import InvalidRequest
 from ...wire.requests import Submit
@@ -32,6 +33,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
 async def _answer(request: web.Request, struct: type[OllamaChatBody] | type[OllamaGenerateBody]) -> web.StreamResponse:
     state = request.app[STATE]
     front = state.require_ready()
+    info = front.info
     ignored: list[str] = []
 
     def understood(body: OllamaBody) -> tuple[OllamaBody, Submit | None, OllamaNames]:
@@ -39,10 +41,19 @@ async def _answer(request: web.Request, struct: type[OllamaChatBody] | type[Olla
         state.check_model(body.model)
         if body.loads_only:
             return body, None, OllamaNames({})
-        native, names, without_effect = body.request(front.info.max_context)
-        ignored.extend(without_effect)
+        native, names, no_effect = body.request(info.max_context)
+        ignored.extend(no_effect)
+        if without_effect(body.thinking_fields(), info.reasoning):
+            ignored.append("think")
         try:
-            return body, to_submit(native, vocab_size=front.info.model.vocab_size, id_prefix="ollama-"), names
+            submit = to_submit(
+                native,
+                vocab_size=info.model.vocab_size,
+                defaults=info.sampling,
+                reasoning=info.reasoning,
+                id_prefix="ollama-",
+            )
+            return body, submit, names
         except InvalidRequest as error:
             raise error.renamed(names) from None
 
