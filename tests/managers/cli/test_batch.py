@@ -320,7 +320,7 @@ def test_a_model_of_its_own_answers_and_is_gone_afterwards(tmp_path: Path, smoll
         "\n".join([line("a", chat, "/v1/chat/completions"), line("b", {"prompt": "One", "max_tokens": 3})])
     )
     command = [sys.executable, "-m", "sapwood", "batch", str(source), "--max-context", "256", "--kv-tokens", "512"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     first, second = answers(tmp_path / "in.out.jsonl")
     assert first["response"]["body"]["choices"][0]["message"]["content"]
