@@ -19,7 +19,7 @@ from .connection import ServerRunner
 from .endpoints import Endpoint, Handler
 from .errors import ErrorShape, UnknownPath, answer_for, openai_error
 from .messages_api import message_routes
-from .native import render, routes
+from .native import render, routes, tokens
 from .ollama_api import ollama_models, ollama_routes
 from .openai import routes as openai_routes
 from .reading import IGNORED, MAX_BODY_BYTES, SPELLED
@@ -39,6 +39,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *ollama_models.ENDPOINTS,
     *routes.ENDPOINTS,
     *render.ENDPOINTS,
+    *tokens.ENDPOINTS,
     *admin.ENDPOINTS,
 )
 _ERRORS: web.AppKey[dict[str, ErrorShape]] = web.AppKey("errors", dict)

@@ -213,7 +213,7 @@ class PromptEncoder:
 
     def _prompt_text(self, submit: Submit) -> str:
         runs = submit.prompt or []
-        return "".join(run if isinstance(run, str) else self.text_of(run) for run in runs)
+        return "".join(run if isinstance(run, str) else self._text_of(run) for run in runs)
 
     def prompt_ids(self, submit: Submit) -> list[int]:
         """The tokens of a request's prompt, whatever its length. Text that is a control token's is that token."""
@@ -224,12 +224,11 @@ class PromptEncoder:
                 return [whole[0]]
         return self.encode(submit, _ANY_LENGTH).sequences[0].token_ids
 
-    def token_texts(self, ids: list[int]) -> list[str]:
-        """Each token's text, with U+FFFD for what is not whole characters."""
-        return [self._tokenizer.token_text(i) for i in ids]
+    def pieces(self, ids: list[int]) -> list[bytes]:
+        """What each token adds to a text."""
+        return [self._tokenizer.token_bytes(i) for i in ids]
 
-    def text_of(self, ids: list[int]) -> str:
-        """What the tokens say together, control tokens included."""
+    def _text_of(self, ids: list[int]) -> str:
         return b"".join(map(self._tokenizer.token_bytes, ids)).decode("utf-8", "replace")
 
 

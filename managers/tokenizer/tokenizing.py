@@ -12,7 +12,7 @@ def tokenized(encoder: PromptEncoder, call: TokenizeCall | DetokenizeCall) -> To
         token_ids = encoder.prompt_ids(call.submit)
     else:
         token_ids = call.token_ids
-    return Tokenized(call.call_id, token_ids, encoder.token_texts(token_ids), encoder.text_of(token_ids))
+    return Tokenized(call.call_id, token_ids, encoder.pieces(token_ids))
 
 
 def tokenizing_work(call: TokenizeCall | DetokenizeCall) -> int:

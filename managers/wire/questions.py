@@ -66,15 +66,14 @@ class DetokenizeCall(Message, frozen=True):
 
 
 class Tokenized(Message, frozen=True):
-    """Tokenizer to front: tokens, the text of each (with U+FFFD where it is not whole characters), and of all together.
+    """Tokenizer to front: tokens, and the bytes that each adds to a text.
 
     error: why there are none. path: of the field that is to blame.
     """
 
     call_id: int
     token_ids: list[int] = []
-    texts: list[str] = []
-    text: str = ""
+    pieces: list[bytes] = []
     error: str = ""
     path: list[str | int] = []
 
