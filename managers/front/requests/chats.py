@@ -46,6 +46,8 @@ def _check_message(place: Path, message: dict[str, Any], vocab_size: int) -> Non
     for name in THOUGHT_FIELDS[:2]:
         if role == "assistant" and not isinstance(message.get(name), str | None):
             raise InvalidRequest.about((*place, name), "must be text.")
+    if not isinstance(message.get("tool_call_id"), str | None):
+        raise InvalidRequest.about((*place, "tool_call_id"), "must be text.")
     calls = message.get("tool_calls")
     if calls is None:
         return
@@ -53,6 +55,8 @@ def _check_message(place: Path, message: dict[str, Any], vocab_size: int) -> Non
         raise InvalidRequest.about((*place, "tool_calls"), "must be a list of tool calls.")
     for i, call in enumerate(calls):
         check_call((*place, "tool_calls", i), call)
+        if not isinstance(call.get("id"), str | None):
+            raise InvalidRequest.about((*place, "tool_calls", i, "id"), "must be text.")
 
 
 def _check_content(place: Path, content: Any, vocab_size: int) -> None:

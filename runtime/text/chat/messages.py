@@ -88,6 +88,9 @@ def _message(index: int, message: Mapping[str, Any], stand_in: Callable[[int, li
     calls = out.pop("tool_calls", None)
     if calls:
         out["tool_calls"] = [_tool_call(call) for call in calls]
+    for call_id in (out.get("tool_call_id"), *(call.get("id") for call in calls or ())):
+        if not isinstance(call_id, str | None):
+            raise TemplateError("the id of a tool call must be text", ("messages", index))
     return out
 
 

@@ -60,19 +60,18 @@ def shortened(messages: Sequence[Message]) -> list[Message]:
     from the kinds of its turns, of their neighbours, and of those at both ends."""
     kept: list[list[Message]] = []
     kinds: list[Any] = []
-    seen: set[Any] = set()  # kinds of turns with the two before them
+    seen: dict[Any, int] = {}  # by the kinds of a turn and the two before it: where it was kept
     settled = 0  # of the kept ones, those up to the last that was new
     for turn in turns_of(messages):
         kept.append(turn)
         kinds.append(tuple(map(_kind, turn)))
         step = tuple(kinds[-3:])
-        if step not in seen:
-            seen.add(step)
+        before = seen.get(step)
+        if before is None:
             settled = len(kept)
-            continue
-        again = next((i for i in range(len(kept) - 2, settled, -1) if kinds[i - 2 : i + 1] == kinds[-3:]), None)
-        if again is not None:
-            del kept[again + 1 :], kinds[again + 1 :]
+        elif settled < before < len(kept) - 1 and kinds[before - 2 : before + 1] == kinds[-3:]:
+            del kept[before + 1 :], kinds[before + 1 :]
+        seen[step] = len(kept) - 1
     return [message for turn in kept for message in turn]
 
 

@@ -77,3 +77,15 @@ def test_a_part_of_another_form_is_refused_by_its_place(value: Any, field: str, 
     with pytest.raises(InvalidRequest, match=sentence) as caught:
         chat_of(part(value))
     assert caught.value.field == f"messages[1].content[1]{field}"
+
+
+@pytest.mark.parametrize("bad", [5, [], {"a": 1}, True])
+def test_the_id_of_a_call_is_text(bad: Any) -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    for made, field in (
+        ({"role": "assistant", "tool_calls": [call, {**call, "id": bad}]}, "messages[1].tool_calls[1].id"),
+        ({"role": "tool", "content": "x", "tool_call_id": bad}, "messages[1].tool_call_id"),
+    ):
+        with pytest.raises(InvalidRequest, match="must be text") as caught:
+            chat_of([*USER, made])
+        assert caught.value.field == field
