@@ -192,9 +192,8 @@ class TokenizerProcess:
     def _open_samples(self, encoded: Encoded, grammar: Compiled | None) -> None:
         submit = encoded.submit
         relaxed = grammar.relaxed if grammar is not None else []
-        thinks = partial(
-            reasoning_output, submit.chat, encoded.reasoning, self._tokenizer, constrained=grammar is not None
-        )
+        constrained = grammar is not None and not calls_tools(submit)
+        thinks = partial(reasoning_output, submit.chat, encoded.reasoning, self._tokenizer, constrained=constrained)
         grammar = thinking_first(grammar, encoded.reasoning, self._tokenizer)
         self._open[submit.request_id] = {
             i: SampleOutput(

@@ -65,9 +65,13 @@ def reasoning_format(wanted: str, words: Collection[str], tokenizer: Tokenizer) 
     for each in _FORMATS.values():
         if each.closing in joined:
             return each
-    marks = {mark.encode() for each in _FORMATS.values() for mark in (each.opening, each.closing)}
-    tokens = marks.intersection(map(tokenizer.token_bytes, range(tokenizer.vocab_size)))
     for each in _FORMATS.values():
-        if tokens.issuperset({each.opening.encode(), each.closing.encode()}):
+        if _is_token(each.opening, tokenizer) and _is_token(each.closing, tokenizer):
             return ReasoningFormat(each.name, each.opening, each.closing, in_template=False)
     return None
+
+
+def _is_token(mark: str, tokenizer: Tokenizer) -> bool:
+    """Whether the vocabulary has a token for this text."""
+    ids = tokenizer.encode(mark, allow_control=True)
+    return len(ids) == 1 and tokenizer.token_bytes(ids[0]) == mark.encode()

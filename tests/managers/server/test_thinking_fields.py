@@ -14,6 +14,7 @@ from sapwood.managers.wire.answers import Effort, Finish, TextChunk
 from sapwood.managers.wire.errors import InvalidRequest
 from sapwood.managers.wire.lifecycle import ReasoningInfo
 from sapwood.managers.wire.requests import ReasoningOptions, Submit
+from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 
 CHAT = "/v1/chat/completions"
 USER = [{"role": "user", "content": "hi"}]
@@ -24,7 +25,7 @@ ONLY_MARKS = ReasoningInfo("think")
 
 def options(model: ReasoningInfo, **fields: Any) -> ReasoningOptions:
     body = msgspec.convert({"messages": USER, **fields}, ChatBody)
-    chat = to_submit(body.requests()[0], vocab_size=100, reasoning=model).chat
+    chat = to_submit(body.requests()[0], vocab_size=100, defaults=OPENAI_DEFAULTS, reasoning=model).chat
     assert chat is not None
     return chat.reasoning
 

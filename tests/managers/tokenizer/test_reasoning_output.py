@@ -18,6 +18,7 @@ from sapwood.managers.tokenizer.reasoning_output import reasoning_output, thinki
 from sapwood.managers.tokenizer.text_output import SampleOutput
 from sapwood.managers.tokenizer.tool_calling import CallOutput
 from sapwood.managers.wire.answers import Finish, TextChunk, TokenChunk
+from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 from sapwood.runtime.text.chat.prompts import ChatPrompts
 from sapwood.runtime.text.chat.tool_formats import HERMES
 from sapwood.runtime.text.tokenizers.base import Tokenizer
@@ -37,7 +38,9 @@ Make = Callable[[Collection[str]], Tokenizer]
 
 def encoded(tokenizer: Tokenizer, template: str, wanted: str = "auto", **fields: Any) -> Encoded:
     encoder = PromptEncoder(tokenizer, ChatPrompts({"default": template}, tokenizer, reasoning=wanted))
-    submit = to_submit(GenerateRequest(messages=USER, **fields), vocab_size=tokenizer.vocab_size)
+    submit = to_submit(
+        GenerateRequest(messages=USER, **fields), vocab_size=tokenizer.vocab_size, defaults=OPENAI_DEFAULTS
+    )
     return encoder.encode(submit, 10_000)
 
 
