@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -124,6 +125,26 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="only who sends this key is answered; may be given several times, each key has a cache of its own",
     )
     group.add_argument("--api-key-file", metavar="FILE", help="keys as by --api-key, one on each line")
+    group.add_argument(
+        "--served-model-name",
+        action="append",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="names of the model in requests and answers; the first is used where a request gives none, or another "
+        "(default: the alias, the hub id, or the last part of the path)",
+    )
+    group.add_argument(
+        "--strict-model-name", action="store_true", help="refuse requests for a model of another name with 404"
+    )
+    group.add_argument(
+        "--cors-origin",
+        action="append",
+        type=_origin,
+        default=[],
+        metavar="ORIGIN",
+        help="let scripts of web pages from this origin ask; may be given several times, * is any (default: none)",
+    )
     group = parser.add_argument_group("stored responses (/v1/responses, in memory)")
     group.add_argument(
         "--responses-max", type=_count, default=4096, metavar="N", help="most that are kept; 0: none (default: 4096)"
@@ -144,6 +165,12 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     options.add_model_options(parser, log_level="info")
     options.add_scheduling_options(parser)
+
+
+def _origin(text: str) -> str:
+    if text not in ("*", "null") and not re.fullmatch(r"[a-zA-Z][\w+.-]*://[^/?#\s]+", text):
+        raise argparse.ArgumentTypeError(f"must be *, or as https://example.org:8080 without a path; not {text!r}")
+    return text
 
 
 def _count(text: str) -> int:

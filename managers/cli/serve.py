@@ -31,7 +31,18 @@ def serve(arguments: argparse.Namespace, began: float) -> int:
             print(_announcement(url, state.model_name, state.front, imports, total), flush=True)
 
         limits = StoreLimits(arguments.responses_max, arguments.responses_bytes, arguments.responses_ttl)
-        return asyncio.run(Server(Front(config), config.model, listener, announce, access, limits).run())
+        server = Server(
+            Front(config),
+            config.model,
+            listener,
+            announce,
+            access=access,
+            response_limits=limits,
+            names=[name for names in arguments.served_model_name for name in names],
+            strict_names=arguments.strict_model_name,
+            origins=arguments.cors_origin,
+        )
+        return asyncio.run(server.run())
 
 
 def _announcement(url: str, name: str, front: Front, imports: float, total: float) -> str:

@@ -44,6 +44,40 @@ class Access:
             raise Unauthorized(f"{sentence}: send it as Authorization: Bearer KEY, or as x-api-key.")
 
 
+class Origins:
+    """The web pages whose scripts may ask, by their origins (CORS); none unless the server is told so."""
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        """allowed: such as https://example.org; "*" is any."""
+        self._allowed = frozenset(each.lower().rstrip("/") for each in allowed)
+
+    def admit(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """What an answer says, so that the asking page's script may read it; nothing where no page of these asks."""
+        origin = headers.get("Origin")
+        if origin is None or not self._allowed & {"*", origin.lower()}:
+            return {}
+        return {
+            "Access-Control-Allow-Origin": "*" if "*" in self._allowed else origin,
+            "Access-Control-Expose-Headers": "*",
+            "Vary": "Origin",
+        }
+
+    def preflight(self, headers: Mapping[str, str], methods: Iterable[str]) -> dict[str, str]:
+        """The answer to a browser that asks what a script may send; nothing where it may send nothing."""
+        admitted = self.admit(headers)
+        if not admitted:
+            return {}
+        asked = headers.get("Access-Control-Request-Headers") or "Authorization, Content-Type"
+        private = "Access-Control-Request-Private-Network" in headers  # from a public page to a server at home
+        return {
+            **admitted,
+            "Access-Control-Allow-Methods": ", ".join(sorted({*methods, "OPTIONS"})),
+            "Access-Control-Allow-Headers": asked,
+            "Access-Control-Max-Age": "86400",
+            **({"Access-Control-Allow-Private-Network": "true"} if private else {}),
+        }
+
+
 def salted(namespace: str) -> str:
     """The cache's namespace for the current request: the client's own, within that of its key."""
     salt = _salt.get()

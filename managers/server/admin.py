@@ -10,7 +10,7 @@ from ...runtime.errors import SapwoodError
 from ..front.requests.bodies import decode_body
 from ..wire.questions import Stats
 from .endpoints import Endpoint
-from .errors import Answer, ErrorDetail
+from .errors import Answer, ErrorDetail, UnknownModel
 from .reading import read_body
 from .responses import json_response
 from .server_state import STATE, ServerState
@@ -79,14 +79,17 @@ async def health(request: web.Request) -> web.Response:
 
 async def models(request: web.Request) -> web.Response:
     """GET /v1/models."""
-    return json_response(ModelList(data=[_model(request.app[STATE])]))
+    state = request.app[STATE]
+    return json_response(ModelList(data=[_model(state, name) for name in state.model_names]))
 
 
 async def model(request: web.Request) -> web.Response:
     """GET /v1/models/{id}."""
     state = request.app[STATE]
-    state.check_model(request.match_info["id"])
-    return json_response(_model(state))
+    name = request.match_info["id"].rstrip("/")
+    if name not in state.model_names:
+        raise UnknownModel(f"The model {name!r} is not served here; see /v1/models.")
+    return json_response(_model(state, name))
 
 
 async def metrics(request: web.Request) -> web.Response:
@@ -114,13 +117,13 @@ async def abort(request: web.Request) -> web.Response:
     return json_response(Aborted(body.request_id, True))
 
 
-def _model(state: ServerState) -> ServedModel:
+def _model(state: ServerState, name: str) -> ServedModel:
     info = state.require_ready().info
     told, thinking = info.reasoning, msgspec.UNSET
     if told.thinks:
         thinking = ServedThinking(told.marks or None, told.takes_switch, told.takes_effort, told.keeps_earlier)
     return ServedModel(
-        id=state.model_name,
+        id=name,
         created=state.created,
         max_model_len=info.max_context,
         sampling_defaults={"source": info.sampling.source, **info.sampling.values()},

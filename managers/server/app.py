@@ -17,7 +17,7 @@ from ..wire.logs import logger
 from . import admin
 from .connection import ServerRunner
 from .endpoints import Endpoint, Handler
-from .errors import ErrorShape, UnknownPath, answer_for, openai_error
+from .errors import UnknownPath, answer_for, openai_error
 from .messages_api import message_routes
 from .native import render, routes, tokens
 from .ollama_api import ollama_models, ollama_routes
@@ -42,8 +42,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *tokens.ENDPOINTS,
     *admin.ENDPOINTS,
 )
-_ERRORS: web.AppKey[dict[str, ErrorShape]] = web.AppKey("errors", dict)
-"""The form of errors, by a resource's canonical path."""
+_ENDPOINTS: web.AppKey[dict[str, Endpoint]] = web.AppKey("endpoints", dict)
+"""By a resource's canonical path (of several methods at one path, one)."""
 
 
 def make_runner(state: ServerState) -> web.AppRunner:
@@ -78,9 +78,11 @@ def _make_app(state: ServerState) -> web.Application:
     app = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
     app[STATE] = state
     responses_routes.add_store(app, state.response_limits)
-    added = app.add_routes([web.route(each.method, each.path, each.handler) for each in ENDPOINTS])
-    app.on_response_prepare.extend((_list_ignored, _add_noted))
-    app[_ERRORS] = {cast(web.AbstractResource, r.resource).canonical: e.error for r, e in zip(added, ENDPOINTS)}
+    exact = app.add_routes([web.route(each.method, each.path, each.handler) for each in ENDPOINTS])
+    tolerant = app.add_routes([web.route(each.method, each.tolerant_path, each.handler) for each in ENDPOINTS])
+    app.on_response_prepare.extend((_list_ignored, _add_noted, _admit_origin))
+    added = zip((*tolerant, *exact), ENDPOINTS * 2)
+    app[_ENDPOINTS] = {cast(web.AbstractResource, route.resource).canonical: each for route, each in added}
     return app
 
 
@@ -97,24 +99,28 @@ async def _add_noted(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(noted_headers())
 
 
+async def _admit_origin(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(request.app[STATE].origins.admit(request.headers))
+
+
 @web.middleware
 async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     state = request.app[STATE]
     resource = request.match_info.route.resource
-    endpoint = resource.canonical if resource is not None else "other"
-    shape = request.app[_ERRORS].get(endpoint, openai_error)
+    declared = request.app[_ENDPOINTS].get(resource.canonical) if resource is not None else None
+    endpoint, shape = (declared.path, declared.error) if declared is not None else ("other", openai_error)
     status = "disconnected"
     begin_headers()
     try:
         state.access.admit(request.method, request.path, request.headers)
         _check_body(request)
-        response = await handler(request)
+        response = _preflight(request) or await handler(request)
         status = str(response.status)
     except (ConnectionError, asyncio.CancelledError):
         raise
     except web.HTTPNotFound:
         status = "404"
-        response = answer_for(_unknown_path(request.app, request.path)).response(shape)
+        response = answer_for(_unknown_path(request.path)).response(shape)
     except Exception as error:
         if isinstance(error, InvalidRequest):
             error = respelled(error, request.get(SPELLED, {}))
@@ -127,10 +133,19 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     return response
 
 
-def _unknown_path(app: web.Application, path: str) -> UnknownPath:
+def _preflight(request: web.Request) -> web.Response | None:
+    """The answer to a browser that asks before it lets a page's script ask; None for any other request."""
+    refusal = request.match_info.http_exception
+    if request.method != "OPTIONS" or not isinstance(refusal, web.HTTPMethodNotAllowed):
+        return None
+    headers = request.app[STATE].origins.preflight(request.headers, refusal.allowed_methods)
+    return web.Response(status=204, headers=headers) if headers else None
+
+
+def _unknown_path(path: str) -> UnknownPath:
     if _BATCHES.match(path):
         return UnknownPath("Files and batches are not kept on the server; `sapwood batch FILE` answers a batch file.")
-    endpoints = sorted({resource.canonical for resource in app.router.resources()})
+    endpoints = sorted({each.path for each in ENDPOINTS})
     return UnknownPath(f"There is nothing at this path; the endpoints are {', '.join(endpoints)}.")
 
 

@@ -35,3 +35,13 @@ class Endpoint:
     event: object = None
     error: ErrorShape = openai_error
     media: str = "application/json"
+
+    @property
+    def tolerant_path(self) -> str:
+        """The path as a pattern that also has doubled and trailing slashes, and may lack `/v1` or have it twice: what
+        comes of a base address and a path put together in haste."""
+        steps = self.path.strip("/").split("/")
+        version = "{_v:(?:v1/+)*}" if steps[0] == "v1" else ""
+        steps = steps[1:] if version else steps
+        gaps = "".join(f"{{_{i}:/+}}{step}" for i, step in enumerate(steps))
+        return f"/{{_:/*}}{version}{gaps.removeprefix('{_0:/+}')}{{_end:/*}}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from aiohttp import web
 
 from ..front.front import Front
 from ..wire.errors import InvalidRequest
-from .access import Access
+from .access import Access, Origins
 from .errors import Unavailable, UnknownModel
 from .metrics import Metrics
 from .responses_api.response_store import USUAL_LIMITS, StoreLimits
@@ -33,11 +33,17 @@ class ServerState:
         head_seconds: float = HEAD_SECONDS,
         stall_seconds: float = STALL_SECONDS,
         response_limits: StoreLimits = USUAL_LIMITS,
+        names: Sequence[str] = (),
+        strict_names: bool = False,
+        origins: Sequence[str] = (),
     ) -> None:
         """access: who may ask; everybody by default.
         head_seconds: how long the head of a request may take to arrive.
         stall_seconds: how long a client may take no data, or send none of a body, before its request is ended.
-        response_limits: of the responses that are kept."""
+        response_limits: of the responses that are kept.
+        names: under which the model is served; none means the alias, the hub id, or the last part of the path.
+        strict_names: refuse requests that name another model.
+        origins: of the web pages whose scripts may ask (CORS); "*" is any."""
         self.response_limits = response_limits
         self.front = front
         self.access = access or Access()
@@ -49,7 +55,10 @@ class ServerState:
         self.phase = "loading"
         self.reason = ""
         self._model = model
-        self.model_name = _name_of(model)  # decided once: the file may be moved while it is served
+        self.model_names = tuple(dict.fromkeys(names)) or (_name_of(model),)  # once: the file may be moved later
+        self.model_name = self.model_names[0]
+        self.origins = Origins(origins)
+        self.strict_names = strict_names
         self._open: dict[str, list[str]] = {}
 
     def set_phase(self, phase: str, reason: str) -> None:
@@ -62,11 +71,17 @@ class ServerState:
             return self.front
         raise Unavailable("The model is still loading." if self.phase == "loading" else self.reason)
 
-    def check_model(self, name: str | None) -> None:
-        """Accept the served name, also with the tag that Ollama's clients give it, the `--model` text itself, and no
-        name at all. Raises UnknownModel."""
-        if name not in (None, self.model_name, self._model, f"{self.model_name}:latest"):
-            raise UnknownModel(f"The model {name!r} is not served here; served is {self.model_name!r}.")
+    def check_model(self, name: str | None) -> str:
+        """The name that the answer to a request for this model gives: the same, where it is one of `model_names`, else
+        the first of them. Raises UnknownModel for a name that is none of them where names are strict; the tag that
+        Ollama's clients add does not count, and the `--model` text itself is one."""
+        plain = name.removesuffix(":latest") if name is not None else None
+        if plain in self.model_names:
+            return plain
+        if self.strict_names and name not in (None, self._model):
+            served = " and ".join(map(repr, self.model_names))
+            raise UnknownModel(f"The model {name!r} is not served here; served is {served}.")
+        return self.model_name
 
     @contextmanager
     def opened(self, request_id: str, submit_ids: list[str]) -> Iterator[None]:

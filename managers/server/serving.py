@@ -17,9 +17,7 @@ from aiohttp import web
 from ...runtime.errors import SapwoodError
 from ..front.front import Front
 from ..wire.logs import logger
-from .access import Access
 from .app import make_runner
-from .responses_api.response_store import USUAL_LIMITS, StoreLimits
 from .server_state import ServerState
 
 log = logger("server")
@@ -59,12 +57,10 @@ class Server:
         model: str,
         listener: socket.socket,
         on_ready: Callable[[ServerState], None],
-        access: Access | None = None,
-        response_limits: StoreLimits = USUAL_LIMITS,
+        **settings: Any,
     ) -> None:
-        """on_ready: called once requests can be served. access: who may ask; everybody by default. response_limits: of
-        the responses that are kept."""
-        self.state = ServerState(front, model, access=access, response_limits=response_limits)
+        """on_ready: called once requests can be served. settings: those of `ServerState`."""
+        self.state = ServerState(front, model, **settings)
         self._front = front
         self._listener = listener
         self._on_ready = on_ready

@@ -39,7 +39,7 @@ async def messages(request: web.Request) -> web.StreamResponse:
     body, submit, names = await understand(request, MessageBody, understood)
     label = f"messages user={body.asked_by!r}" if body.asked_by else "messages"
     usage = MessageUsage(input_tokens=0, cache_read_input_tokens=0, output_tokens=0)
-    opening = MessageAnswer(id=submit.request_id, model=state.model_name, usage=usage)
+    opening = MessageAnswer(id=submit.request_id, model=state.check_model(body.model), usage=usage)
     extensions = Extensions(constrained=body.constrained, explains_cache=bool(body.explain_cache))
     note_headers({"Request-Id": submit.request_id})  # which Anthropic's clients read
     async with Work(state, submit.request_id, [submit], label, lambda error, _: error.renamed(names)) as work:

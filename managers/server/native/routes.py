@@ -138,8 +138,9 @@ async def generate(request: web.Request) -> web.StreamResponse:
     async with Work(state, submit.request_id, [submit], "generate") as work:
 
         def answer(choices: list[Choice], told: TextChunk | Completion) -> GenerateAnswer:
+            model = state.check_model(body.model)
             cache = cache_answer(told) if body.explain_cache else msgspec.UNSET
-            return GenerateAnswer(submit.request_id, state.model_name, choices, work.usage(), cache)
+            return GenerateAnswer(submit.request_id, model, choices, work.usage(), cache)
 
         def events(_prompt: int, chunk: TextChunk) -> list[bytes]:
             return [msgspec.json.encode(answer([_chunk_choice(chunk)], chunk))]
@@ -155,15 +156,16 @@ async def score(request: web.Request) -> web.Response:
     state = request.app[STATE]
     front = state.require_ready()
 
-    def understood(body: ScoreBody) -> Submit:
-        state.check_model(body.model)
-        return score_to_submit(body, vocab_size=front.info.model.vocab_size, id_prefix="score-")
+    def understood(body: ScoreBody) -> tuple[str, Submit]:
+        return state.check_model(body.model), score_to_submit(
+            body, vocab_size=front.info.model.vocab_size, id_prefix="score-"
+        )
 
-    submit = await understand(request, ScoreBody, understood)
+    model, submit = await understand(request, ScoreBody, understood)
     async with Work(state, submit.request_id, [submit], "score") as work:
         scores = [Score.of(each) for each in (await work.completions())[0]]
         shown = [ContinuationScore(each.index, each.logprob, _tokens(each.tokens) or []) for each in scores]
-        return json_response(ScoreAnswer(submit.request_id, state.model_name, shown, work.usage()), submit.request_id)
+        return json_response(ScoreAnswer(submit.request_id, model, shown, work.usage()), submit.request_id)
 
 
 def _choice(completion: Completion) -> Choice:

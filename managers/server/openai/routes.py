@@ -31,7 +31,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
         return body, _work(state, body, "completions", "cmpl")
 
     body, work = await understand(request, CompletionBody, understood)
-    return await _answer(request, body, work, TextAnswers(body, state.model_name, work.request_id))
+    return await _answer(request, body, work, TextAnswers(body, state.check_model(body.model), work.request_id))
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
@@ -47,7 +47,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         return body, work
 
     body, work = await understand(request, ChatBody, understood)
-    return await _answer(request, body, work, ChatAnswers(body, state.model_name, work.request_id))
+    return await _answer(request, body, work, ChatAnswers(body, state.check_model(body.model), work.request_id))
 
 
 def _work(state: ServerState, body: SharedFields, endpoint: str, id_prefix: str) -> Work:

@@ -215,7 +215,7 @@ def _opening(state: ServerState, body: ResponseBody, submit: Submit, tools: Tool
         created_at=int(time.time()),
         status="queued" if body.background else "in_progress",
         background=bool(body.background),
-        model=state.model_name,
+        model=state.check_model(body.model),
         metadata=body.metadata or {},
         parallel_tool_calls=body.parallel_tool_calls is not False,
         reasoning=said,

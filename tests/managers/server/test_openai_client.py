@@ -138,8 +138,9 @@ def test_errors_are_the_clients_own_exceptions(client):
         client.completions.create(model=MODEL, prompt=PROMPT, temperature=-1)
     assert (bad.value.param, bad.value.type) == ("temperature", "invalid_request_error")
     with pytest.raises(openai.NotFoundError) as unknown:
-        client.chat.completions.create(model="gpt-4", messages=MESSAGES)
+        client.models.retrieve("gpt-4")
     assert unknown.value.code == "model_not_found"
+    assert client.chat.completions.create(model="gpt-4", messages=MESSAGES, max_tokens=1).model == MODEL
     with pytest.raises(openai.BadRequestError, match="no_such_field"):
         client.completions.create(model=MODEL, prompt=PROMPT, extra_body={"no_such_field": 1})
 
