@@ -39,6 +39,7 @@ _WITHOUT_EFFECT = (
     "max_tool_calls",
 )
 _SUMMARIES = ("summary", "generate_summary")
+_LABEL = "it is a label for whoever sends it"  # Codex does
 _FORMATS = '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "name": …, "schema": {…}}'
 _ELSEWHERE: dict[str, Path] = {
     "max_tokens": ("max_output_tokens",),
@@ -55,7 +56,7 @@ class ResponseBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_field
     """The body of /v1/responses. Null means what absent means; fields after `thinking_budget` are OpenAI's that are not
     supported."""
 
-    tolerated: ClassVar[Mapping[str, Tolerated]] = CHAT_TOLERATED
+    tolerated: ClassVar[Mapping[str, Tolerated]] = {**CHAT_TOLERATED, "client_metadata": Tolerated(_LABEL)}
 
     input: str | list[Item] | None = None
     instructions: str | list[Item] | None = None

@@ -51,7 +51,6 @@ BODIES: dict[str, dict[str, Any]] = {
             {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]},
             {"type": "function_call", "call_id": "1", "name": "f", "namespace": "s", "arguments": "{}"},
             {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "4"}]},
-            {"type": "item_reference", "id": "r"},
         ],
         "instructions": "Be brief.",
         "previous_response_id": None,
