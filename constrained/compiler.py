@@ -13,6 +13,7 @@ from .engines import xgrammar_compiler
 from .grammar.ebnf import check_ebnf, ebnf_to_lark
 from .grammar.lark import json_grammar, lark_grammar, literal, regex_terminal, whole_pattern
 from .grammar.structural_tag_grammar import compile_structural_tag
+from .grammar.tool_calls_grammar import compile_tool_calls
 from .schema.check import Checked, check_schema
 from .schema.document import parse_json
 from .spec import (
@@ -69,6 +70,9 @@ def _by_llguidance(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
         case "structural_tag":
             tag = compile_structural_tag(constraint, attempt)
             grammar, checked = tag.grammar, Checked(tag.grammar, tag.checks, tag.enforced, tag.relaxed)
+        case "tool_calls":
+            calls = compile_tool_calls(constraint, attempt)
+            grammar, checked = calls.grammar, Checked(calls.grammar, calls.checks, calls.enforced, calls.relaxed)
         case "regex":
             grammar, checked = lark_grammar(f"start: {regex_terminal(body)}"), None
         case "choice":
@@ -102,6 +106,8 @@ def _by_xgrammar(constraint: Constraint, vocabulary: Vocabulary) -> Compiled:
             payload = xgrammar_compiler.compile_ebnf(body, vocabulary)
         case "structural_tag":
             raise ConstraintError("structural tags are not compiled with xgrammar; use llguidance or auto")
+        case "tool_calls":
+            raise ConstraintError("tool calls are not compiled with xgrammar; use llguidance or auto")
     return _compiled("xgrammar", payload, checked)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag"]
+Kind = Literal["json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag", "tool_calls"]
 EngineName = Literal["llguidance", "xgrammar", "none"]
 
 MAX_CONSTRAINT_BYTES = 1 << 20  # of a constraint's body, and of any other JSON text that is read here
@@ -22,7 +22,8 @@ class Constraint(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
 
     kind and body: "json_schema": a JSON Schema as JSON text. "json_object": body is "". "regex": a pattern that the
     whole completion must match. "ebnf": a grammar in GBNF style, its start rule named `root`. "choice": a JSON list of
-    texts. "structural_tag": JSON, see `constrained.grammar.structural_tag`.
+    texts. "structural_tag": JSON, see `constrained.grammar.structural_tag`. "tool_calls": JSON, see
+    `constrained.grammar.tool_calls`; made of a request's tools, never sent by one.
     strict: False lets keywords that cannot be enforced be relaxed; they are then reported, never dropped in silence.
     max_whitespace: how many whitespace characters JSON may have between two of its tokens; 0 is compact JSON.
     max_string: the longest JSON string, in characters, where the schema itself bounds neither length nor pattern nor

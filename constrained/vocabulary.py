@@ -71,8 +71,8 @@ class Vocabulary:
     """Which bytes each token adds to a completion, which tokens end it, and how text becomes tokens.
 
     token_bytes: one entry an id, b"" for ids that add nothing to a text (no such token; control and end tokens).
-    eos_ids: the ids that end a completion, sorted, at least one. control_ids: ids that no grammar ever allows, but for
-    those in `eos_ids` where the completion may end.
+    eos_ids: the ids that end a completion, sorted, at least one. control_ids: ids that a grammar allows only where it
+    names them, but for those in `eos_ids` where the completion may end.
     encode: a text to token ids, as the model's tokenizer does it for text that goes on: without BOS, without a space
     put before it, and never with a control token. It may fail to spell a text (then the ids' bytes differ from it).
     """
@@ -110,6 +110,11 @@ class Vocabulary:
         """The bytes that these tokens add to a text."""
         return b"".join([self.token_bytes[token_id] for token_id in token_ids])
 
+    def mark(self, token_id: int) -> bytes:
+        """What stands for a token in the record of a completion: its bytes; for control tokens, which add nothing to a
+        text, something that no text holds."""
+        return self.token_bytes[token_id] or (b"\xff[%d]" % token_id if token_id in self.control_ids else b"")
+
     def bits(self, token_ids: Iterable[int]) -> np.ndarray:
         """A bitmask, int32 [words], with just these tokens: token i at bit i % 32 of word i // 32."""
         flags = np.zeros(self.words * 32, dtype=np.uint8)
@@ -123,7 +128,7 @@ class Vocabulary:
 
     @cached_property
     def usable_bits(self) -> np.ndarray:
-        """The bitmask of all that a grammar may allow: tokens with bytes, and the end tokens."""
+        """The bitmask of all that a grammar may allow without naming it: tokens with bytes, and the end tokens."""
         return self.bits([token_id for token_id, data in enumerate(self.token_bytes) if data]) | self.eos_bits
 
     @cached_property
@@ -187,8 +192,9 @@ class Vocabulary:
 
     @cached_property
     def _sorted(self) -> tuple[list[bytes], list[int]]:
-        ids = sorted(range(len(self)), key=self.token_bytes.__getitem__)
-        return [self.token_bytes[token_id] for token_id in ids], ids
+        marks = [self.mark(token_id) for token_id in range(len(self))]
+        ids = sorted(range(len(self)), key=marks.__getitem__)
+        return [marks[token_id] for token_id in ids], ids
 
     @cached_property
     def llguidance_tokenizer(self) -> LLTokenizer:

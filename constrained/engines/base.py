@@ -13,8 +13,10 @@ from ..vocabulary import Vocabulary
 class Matcher(ABC):
     """Where one completion stands in its grammar. End tokens are never given to it: `may_end` stands for them."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, usable: np.ndarray | None = None) -> None:
+        """usable: the bitmask of what the grammar may allow, where it names control tokens."""
         self.vocabulary = vocabulary
+        self._usable = vocabulary.usable_bits if usable is None else usable
         self._row = np.zeros(vocabulary.words, dtype=np.int32)
         self._is_filled = False  # whether _row is the mask of this position
 
@@ -25,7 +27,7 @@ class Matcher(ABC):
         """
         if not self._is_filled:
             self._fill(self._row)
-            self._row &= self.vocabulary.usable_bits if not self.error else 0
+            self._row &= self._usable if not self.error else 0
             self._is_filled = True
         return self._row
 

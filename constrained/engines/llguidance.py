@@ -13,6 +13,7 @@ over all the completions of a grammar; and a grammar that forces text without en
 from __future__ import annotations
 
 import json
+import re
 
 import llguidance
 import numpy as np
@@ -34,6 +35,9 @@ WIDE_LIMITS = llguidance.LLParserLimits(
 )
 
 
+_NAMED = re.compile(r"<\[(\d+)\]>")  # a token in a grammar, by its id
+
+
 class LLGuidanceTemplate:
     """A grammar as `llguidance.LLMatcher` takes it."""
 
@@ -42,6 +46,8 @@ class LLGuidanceTemplate:
         self._grammar = payload.decode("utf-8")
         self._vocabulary = vocabulary
         self._limits = WIDE_LIMITS if _widest(self._grammar) > WIDE else LIMITS
+        named = vocabulary.control_ids.intersection(map(int, _NAMED.findall(self._grammar)))
+        self._usable = vocabulary.usable_bits | vocabulary.bits(named) if named else None
         self._start = self._compiled()
         if self._start.is_error():
             raise ConstraintError(self._start.get_error())
@@ -52,7 +58,7 @@ class LLGuidanceTemplate:
         )
 
     def start(self) -> LLGuidanceMatcher:
-        return LLGuidanceMatcher(self, self._start.deep_copy(), self._vocabulary)
+        return LLGuidanceMatcher(self, self._start.deep_copy(), self._vocabulary, self._usable)
 
     def restart(self) -> llguidance.LLMatcher:
         """A matcher whose lexer has no past; completions that start from now on share it."""
@@ -63,8 +69,14 @@ class LLGuidanceTemplate:
 class LLGuidanceMatcher(Matcher):
     """One completion in a grammar of llguidance."""
 
-    def __init__(self, template: LLGuidanceTemplate, matcher: llguidance.LLMatcher, vocabulary: Vocabulary) -> None:
-        super().__init__(vocabulary)
+    def __init__(
+        self,
+        template: LLGuidanceTemplate,
+        matcher: llguidance.LLMatcher,
+        vocabulary: Vocabulary,
+        usable: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(vocabulary, usable)
         self._template = template
         self._matcher = matcher
         self._token_ids: list[int] = []
@@ -89,9 +101,12 @@ class LLGuidanceMatcher(Matcher):
         return self._forced() if self._has_failed() else forced
 
     def _forced(self) -> bytes:
-        """After a restart the search is left to a copy, which alone has an error then where there is no end to it."""
+        """After a restart the search is left to a copy, which alone has an error then where there is no end to it.
+
+        The library goes on with control tokens, after a byte that no text holds.
+        """
         matcher = self._matcher.deep_copy() if self._has_restarted else self._matcher
-        return matcher.compute_ff_bytes()
+        return matcher.compute_ff_bytes().partition(b"\xff")[0]
 
     def _fill(self, row: np.ndarray) -> None:
         self._fill_once(row)

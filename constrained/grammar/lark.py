@@ -23,9 +23,14 @@ def json_grammar(schema: str, constraint: Constraint) -> str:
     return json.dumps({"grammars": [{"json_schema": with_whitespace(schema, constraint)}]}, ensure_ascii=False)
 
 
-def with_whitespace(schema: str, constraint: Constraint) -> dict[str, Any]:
-    """A schema (as JSON text) that says how much whitespace there may be between two tokens of JSON."""
+def with_whitespace(schema: str, constraint: Constraint, *, spaced: bool = False) -> dict[str, Any]:
+    """A schema (as JSON text) that says how much whitespace there may be between two tokens of JSON.
+
+    spaced: where there may be none, one space after each comma and colon all the same.
+    """
     options: dict[str, Any] = {"whitespace_flexible": False}
+    if spaced:
+        options |= {"item_separator": ", ", "key_separator": ": "}
     if constraint.max_whitespace:
         options = {"whitespace_pattern": f"{_WHITESPACE}{{1,{constraint.max_whitespace}}}"}
     parsed = json.loads(schema)

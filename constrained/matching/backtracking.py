@@ -217,7 +217,7 @@ class Backtracking:
         """Moves the path to the last end of a token at or before `offset`."""
         self._path.truncate(self._path.tokens_within(offset))
         for token_id in token_ids[len(self._path) :]:
-            if len(self._path.text) + len(self._vocabulary.token_bytes[token_id]) > offset:
+            if len(self._path.text) + len(self._vocabulary.mark(token_id)) > offset:
                 break
             self._path.matcher.accept(token_id)
             self._path.append(token_id)

@@ -20,36 +20,61 @@ MAX_BARRED = 100  # names of one object that are barred before a first character
 
 
 @dataclass(frozen=True)
-class _ValueSpan:
-    """A kind of JSON text within a completion: what it begins after, and what is checked in it (places: None for
-    nothing).
+class _MarkedSpan:
+    """A kind of span within a completion: what it begins after. json: it is JSON, with checks (places: None for none).
+
+    Else it is text, with spans of its own in it: `level`; None where nothing is to be looked for.
     """
 
     begin: bytes
     json: bool
     places: Places | None
+    level: _Level | None = None
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Text in which spans may begin. end: what the text ends with; None: it ends with the first of its spans."""
+
+    spans: tuple[_MarkedSpan, ...]
+    end: bytes | None = None
+
+    @property
+    def longest(self) -> int:
+        """The bytes of the longest mark."""
+        return max(len(self.end or b"x"), *(len(span.begin) for span in self.spans), 1)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What one `Compiled.checks` says: the checks of a completion that is JSON, or of JSON spans in free text."""
+    """What one `Compiled.checks` says: the checks of a completion that is JSON, or of JSON spans in free text.
+
+    answer: what the completion is where it begins with none of the spans.
+    """
 
     places: Places | None = None
-    spans: tuple[_ValueSpan, ...] = ()
-    longest: int = 0
+    text: _Level | None = None
+    answer: _MarkedSpan | None = None
 
     @property
     def start(self) -> _State:
-        return _State(None) if self.spans else _State(_scanner(self.places), self.places)
+        if self.text is None:
+            return _State(_scanner(self.places), self.places)
+        return _State(None, levels=(self.text,), undecided=self.answer is not None)
 
 
 @dataclass(frozen=True)
 class _State:
-    """A position in a completion. scanner: in JSON; None in free text, in which spans may begin from `text_from` on."""
+    """A position in a completion. scanner: in JSON; None in text, in which spans may begin from `text_from` on.
+
+    levels: the text, and the spans of text within it that are open. undecided: whether it may be the answer.
+    """
 
     scanner: Scanner | None
     places: Places | None = None
     text_from: int = 0
+    levels: tuple[_Level, ...] = ()
+    undecided: bool = False
 
 
 class Checker:
@@ -92,6 +117,8 @@ class Checker:
     @property
     def held_from(self) -> int | None:
         """Where in the completion the outermost open value begins that is yet to be checked; None: all is final."""
+        if self._state.undecided:
+            return 0
         return self._state.scanner.held if self._state.scanner else None
 
     @property
@@ -131,19 +158,40 @@ class Checker:
                 if seen is None:
                     return None
                 state = replace(state, scanner=scanner.noted(seen))
-            if plan.spans and scanner.mode == "after" and scanner.frame is None:
-                state = _State(None, None, at)
+            if state.levels and scanner.mode == "after" and scanner.frame is None:
+                levels = state.levels
+                while len(levels) > 1 and levels[-1].end is None:
+                    levels = levels[:-1]
+                state = _State(None, None, at, levels)
         return state
 
     def _in_text(self, plan: _Plan, state: _State) -> tuple[int, _State]:
         """Look for the next span; where it starts, or the end of the data."""
-        found = [(self._data.find(span.begin, state.text_from), span) for span in plan.spans]
-        begins = [(at, span) for at, span in found if at >= 0]
+        if state.undecided and plan.text is not None:
+            return self._decide(plan.text, plan.answer, state)
+        level = state.levels[-1]
+        marks = [(span.begin, span) for span in level.spans] + ([(level.end, None)] if level.end else [])
+        begins = [(at, mark, span) for mark, span in marks if (at := self._data.find(mark, state.text_from)) >= 0]
         if not begins:
-            return len(self._data), _State(None, None, max(state.text_from, len(self._data) - plan.longest + 1))
-        at, span = min(begins, key=lambda each: each[0])
-        inside = at + len(span.begin)
-        return inside, _State(_scanner(span.places), span.places) if span.json else _State(None, None, inside)
+            text_from = max(state.text_from, len(self._data) - level.longest + 1)
+            return len(self._data), replace(state, text_from=text_from)
+        at, mark, span = min(begins, key=lambda each: each[0])
+        inside = at + len(mark)
+        if span is None:
+            levels = state.levels[:-1]
+            while len(levels) > 1 and levels[-1].end is None:
+                levels = levels[:-1]
+            return inside, _State(None, None, inside, levels)
+        return inside, _entered(span, inside, state.levels)
+
+    def _decide(self, text: _Level, answer: _MarkedSpan | None, state: _State) -> tuple[int, _State]:
+        """Whether the completion is the answer, which is known once it begins with one of the spans or cannot."""
+        for span in text.spans:
+            if self._data.startswith(span.begin):
+                return 0, replace(state, undecided=False)
+        if any(span.begin.startswith(self._data) for span in text.spans) or answer is None:
+            return len(self._data), state
+        return 0, _entered(answer, 0, ())
 
     def _is_right(self, closed: Closed, state: _State) -> str | None:
         """None where a closed value or property name is wrong; else what later items must not be equal to, or ""."""
@@ -172,6 +220,13 @@ class Checker:
             self.reason = f"uniqueItems at {owner}/uniqueItems: an item is there twice: {key[:100]}"
             return None
         return key
+
+
+def _entered(span: _MarkedSpan, inside: int, levels: tuple[_Level, ...]) -> _State:
+    """The state where a span has begun."""
+    if span.json:
+        return _State(_scanner(span.places), span.places, levels=levels)
+    return _State(None, None, inside, (*levels, span.level or _Level(())) if span.level or not levels else levels)
 
 
 def _scanner(places: Places | None) -> Scanner:
@@ -215,8 +270,21 @@ def _compiled(checks: str) -> _Plan:
     said = json.loads(checks)
     if "spans" not in said:
         return _Plan(Places(said))
-    spans = tuple(
-        _ValueSpan(each["begin"].encode(), each["json"], Places(each["checks"]) if each["checks"] else None)
-        for each in said["spans"]
-    )
-    return _Plan(None, spans, max(len(span.begin) for span in spans))
+    spans, answer = tuple(map(_span, said["spans"])), said.get("answer")
+    if answer is not None and answer["begin"]:  # it has a mark of its own
+        spans, answer = (*spans, _span(answer)), None
+    return _Plan(None, _Level(spans), _span(answer) if answer is not None else None)
+
+
+def _span(said: dict[str, Any]) -> _MarkedSpan:
+    places = Places(said["checks"]) if said.get("checks") else None
+    level = None
+    if "inside" in said:
+        level = _Level(tuple(map(_span, said["inside"])), None if said["end"] is None else _mark(said["end"]))
+    return _MarkedSpan(_mark(said["begin"]), said["json"], places, level)
+
+
+def _mark(said: str | list[str | int]) -> bytes:
+    """A mark in the record of a completion: text, and ids of control tokens as `Vocabulary.mark` writes them."""
+    parts = [said] if isinstance(said, str) else said
+    return b"".join(part.encode() if isinstance(part, str) else b"\xff[%d]" % part for part in parts)

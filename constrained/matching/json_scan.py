@@ -20,7 +20,7 @@ Mode = Literal["value", "name", "colon", "after", "string", "name string", "scal
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _STRING = re.compile(rb'[^"\\]*')
 _NUMBER = re.compile(rb"[-+.eE0-9]*")
-_LITERALS = {0x74: 4, 0x66: 5, 0x6E: 4}  # by their first letters, the lengths of true, false and null
+_LITERALS = {0x74: 4, 0x66: 5, 0x6E: 4, 0x54: 4, 0x46: 5, 0x4E: 4}  # lengths of true, false, null, and Python's
 
 
 @dataclass(frozen=True)

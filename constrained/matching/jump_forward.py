@@ -34,6 +34,9 @@ class JumpForward:
         if not forced:
             return [sampled]
         own = self._vocabulary.token_bytes[sampled]
+        if not own:  # a control token: nothing is joined to it
+            return [sampled]
+        before = self._since_control(before)
         token_ids = self._canonical(before, own + forced[:FORCED_BYTES])
         if not token_ids or not _replace(matcher, [sampled], token_ids):
             return [sampled]
@@ -69,6 +72,12 @@ class JumpForward:
         if skipped == len(context):
             return token_ids[index:]
         return self._canonical([], data) if context else []
+
+    def _since_control(self, before: Sequence[int]) -> Sequence[int]:
+        """The last tokens after any control token: text is not joined across one."""
+        near = before[-max(CONTEXT_TOKENS, TAIL_TOKENS) :]
+        control = [i for i, token_id in enumerate(near) if token_id in self._vocabulary.control_ids]
+        return near[control[-1] + 1 :] if control else near
 
     def _context(self, before: Sequence[int]) -> bytes:
         """The bytes of the last tokens of the completion, from the first one that begins a character."""

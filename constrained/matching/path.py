@@ -8,7 +8,7 @@ from ..engines.base import Matcher
 
 
 class Path:
-    """The tokens of a completion beside the matcher that has accepted them."""
+    """The tokens of a completion beside the matcher that has accepted them. text: see `Vocabulary.mark`."""
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher = matcher
@@ -28,7 +28,7 @@ class Path:
     def append(self, token_id: int) -> None:
         """A token that the matcher has accepted."""
         self.token_ids.append(token_id)
-        self.text += self.matcher.vocabulary.token_bytes[token_id]
+        self.text += self.matcher.vocabulary.mark(token_id)
         self.ends.append(len(self.text))
 
     def start_of(self, index: int) -> int:

@@ -19,7 +19,7 @@ from ...constrained.spec import Compiled
 from ...runtime.errors import TemplateError
 from ...runtime.text.chat.prompts import DEFAULT, TOOL_USE, ChatPrompts
 from ...runtime.text.chat.sandbox import TemplateProgram
-from ...runtime.text.chat.tool_formats import tool_format
+from ...runtime.text.chat.tools.format_detection import tool_format
 from ...runtime.text.tokenizers.base import Tokenizer
 from ...runtime.text.tokenizers.loading import load_tokenizer
 from ..wire.answers import CacheMiss, Rejected, TextChunk, TokenBatch, TokenChunk
@@ -39,7 +39,7 @@ from .prompt_encoding import Encoded, PromptEncoder, encoding_work, rendering_wo
 from .reasoning_output import reasoning_output, thinking_first
 from .text_output import SampleOutput
 from .tokenizing import tokenized, tokenizing_work
-from .tool_calling import CallOutput, calls_tools, complaint_about, constraint_with_tools
+from .tool_calling import call_output, complaint_about, constraint_with_tools, model_tools
 
 WARM_AFTER_SECONDS = 1.0  # once requests can come; an engine that ends before that has no use for it
 _TAKEN_OUT = "is taken out of later turns, so that the answer after it is not found in the cache"
@@ -98,7 +98,8 @@ class TokenizerProcess:
         self._scheduler = Outbox(child.link, "scheduler")
         templates = _templates(options, self._tokenizer)
         self._template = templates.get(DEFAULT, "")
-        self._style = tool_format(options.tool_format, templates.get(TOOL_USE, templates.get(DEFAULT)))
+        style = tool_format(options.tool_format, templates.get(TOOL_USE, templates.get(DEFAULT)))
+        self._tools = model_tools(style, self._tokenizer)
 
         def prompts(tokenizer: Tokenizer) -> ChatPrompts | None:
             style = partial(tool_format, options.tool_format)
@@ -177,7 +178,7 @@ class TokenizerProcess:
 
     async def _compiled(self, submit: Submit) -> Compiled | None:
         """The constraint of a request. Raises InvalidRequest."""
-        constraint = constraint_with_tools(submit, self._style)
+        constraint = constraint_with_tools(submit, self._tools)
         if constraint is None:
             return None
         try:
@@ -202,7 +203,7 @@ class TokenizerProcess:
                 i,
                 sequence,
                 encoded.prompt_text,
-                CallOutput(self._style, submit) if self._style is not None and calls_tools(submit) else None,
+                call_output(submit, self._tools),
                 relaxed if i == 0 else (),
                 thinks(),
             )

@@ -45,7 +45,11 @@ class SampleOutput:
         self._submit = submit
         self._index = index
         self._sequence = sequence
-        self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=submit.skip_special_tokens)
+        self._detokenizer = Detokenizer(
+            tokenizer,
+            skip_special_tokens=submit.skip_special_tokens,
+            stand_ins=calls.stand_ins if calls is not None else {},
+        )
         self._matcher = StopMatcher(submit.stop)
         self._pending_text = prompt_text
         self._calls = calls
@@ -74,8 +78,10 @@ class SampleOutput:
             emitted, finish = self._end(chunk.finish)
             text += emitted
         pieces: list[ToolCallPiece] = []
+        reasoning = ""
         if self._calls is not None:
             text, pieces, finish = self._calls.take(text, finish)
+            reasoning = self._calls.reasoning
         self.finished = finish is not None
         relaxed, self._relaxed = self._relaxed, []
         prompt_ids, self._prompt_ids = self._prompt_ids, None
@@ -96,6 +102,7 @@ class SampleOutput:
             effort=chunk.effort if finish is not None else None,
             relaxed=relaxed,
             tool_calls=pieces,
+            reasoning=reasoning,
             hidden=chunk.prompt if isinstance(chunk.prompt, HiddenStates) else None,
             reasoning=self._reasoning.take() if self._reasoning is not None else "",
             reasoning_tokens=self._reasoning.tokens if self._reasoning is not None else 0,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from ...runtime.options import MODEL, SCHEDULING, ExecutorOptions, Option, declared
-from ...runtime.text.chat.tool_formats import TOOL_FORMATS
+from ...runtime.text.chat.tools.known_formats import TOOL_FORMATS
 from ...runtime.text.thoughts.marks import REASONING_FORMATS
 from .errors import ConfigError
 from .volatile_lines import MAX_PATTERNS, complaint_about_pattern

@@ -50,6 +50,7 @@ class Chat(Part, frozen=True):
     tools: functions. custom: which of them are custom tools, whose only parameter is CUSTOM_INPUT, by name.
     tool_choice: "none" (tools are only shown), "auto" or "required": whether the completion may, or must, call tools;
     `allowed` are the only ones that it may call, where not None; with `parallel_tool_calls` more than once.
+    max_string: the longest string in their arguments that nothing else bounds; 0 for no bound.
     known: the tokens of its first turns, which the prompt keeps as far as the template shows the same.
     """
 
@@ -59,6 +60,7 @@ class Chat(Part, frozen=True):
     tool_choice: str = "none"
     allowed: list[str] | None = None
     parallel_tool_calls: bool = True
+    max_string: int = 0
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     template_kwargs: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from .tokenizers.base import Tokenizer
 
@@ -14,16 +14,31 @@ class Detokenizer:
     Bytes that do not yet make a character are held; bytes that never can become U+FFFD, as in any UTF-8 decoder.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True, stand_ins: Mapping[int, str] = {}
+    ) -> None:
+        """stand_ins: what is given out for certain tokens in place of their own text, even for skipped ones."""
         self._tokenizer = tokenizer
+        self._stand_ins = stand_ins
         self._skipped = tokenizer.control_ids if skip_special_tokens else frozenset()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_ids: Iterable[int], shown: Collection[int] = ()) -> str:
         """The text that these next tokens complete; may be empty. shown: ids that are not skipped this time."""
+        if self._stand_ins:
+            return "".join(self._one(token_id, shown) for token_id in token_ids)
         token_bytes = self._tokenizer.token_bytes
         kept = (i for i in token_ids if i not in self._skipped or i in shown)
         return self._decoder.decode(b"".join(map(token_bytes, kept)))
+
+    def _one(self, token_id: int, shown: Collection[int]) -> str:
+        stand_in = self._stand_ins.get(token_id)
+        if stand_in is None:
+            is_left_out = token_id in self._skipped and token_id not in shown
+            return self._decoder.decode(b"" if is_left_out else self._tokenizer.token_bytes(token_id))
+        before = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return before + stand_in
 
     def flush(self) -> str:
         """At the end of the sequence: U+FFFD for a character that was left unfinished, else nothing."""

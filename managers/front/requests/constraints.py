@@ -12,30 +12,35 @@ from .bodies import check_encodable
 from .request_fields import CompletionFields
 
 KINDS: tuple[Kind, ...] = ("json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag")
-_WITH_JSON = ("json_schema", "json_object", "structural_tag")
-_WITH_SCHEMA = ("json_schema", "structural_tag")
+_WITH_JSON = ("json_schema", "json_object", "structural_tag", "tool_calls")
+_WITH_SCHEMA = ("json_schema", "structural_tag", "tool_calls")
 OPTIONS = ("strict", "grammar_engine", "max_whitespace", "max_string", "extra_properties")
 
 
 _NOTHING = CompletionFields()
 
 
-def requested_constraint(fields: CompletionFields) -> Constraint | None:
-    """The constraint that a request asks for, if any. Raises InvalidRequest naming the field."""
+def requested_constraint(fields: CompletionFields, *, with_tools: bool = False) -> Constraint | None:
+    """The constraint that a request asks for, if any. Raises InvalidRequest naming the field.
+
+    with_tools: the options are also about the schemas of tools.
+    """
     given = given_kinds(fields)
     if len(given) > 1:
         names: list[str | Path] = [piece for kind in given for piece in (" and ", (kind,))]
         raise InvalidRequest(["Give one of ", *names[1:], ", not both."], given[1])
     if not given:
         return None
-    constraint = Constraint(kind=given[0], body=_body(fields, given[0]), **_options(fields, given[0]))
+    constraint = Constraint(
+        kind=given[0], body=_body(fields, given[0]), **_options(fields, "tool_calls" if with_tools else given[0])
+    )
     check_size(constraint.body, given[0])
     return constraint
 
 
 def tool_options(fields: CompletionFields) -> Constraint:
     """How the schemas of tools are to be enforced: a constraint that wants only its body. Raises InvalidRequest."""
-    return Constraint(kind="structural_tag", **_options(fields, "structural_tag"))
+    return Constraint(kind="tool_calls", **_options(fields, "tool_calls"))
 
 
 def given_kinds(fields: CompletionFields) -> list[Kind]:

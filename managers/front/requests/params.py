@@ -214,6 +214,7 @@ def _chat(request: GenerateRequest, vocab_size: int, reasoning: ReasoningInfo | 
         tool_choice=choice.mode,
         allowed=choice.allowed,
         parallel_tool_calls=not choice.once,
+        max_string=request.max_string or 0,
         add_generation_prompt=add_generation_prompt,
         continue_final_message=request.continue_final_message,
         template_kwargs=request.template_kwargs,
@@ -225,15 +226,18 @@ def _chat(request: GenerateRequest, vocab_size: int, reasoning: ReasoningInfo | 
 
 
 def _constraint(request: GenerateRequest, chat: Chat | None) -> Constraint | None:
-    """What the completion must match. Of tools only the options: the tokenizer knows how the model writes its calls."""
-    constraint = requested_constraint(request)
+    """What the completion must match; with tools to call, what it must match where it calls none.
+
+    Of tools only the options: the tokenizer process knows how the model writes its calls.
+    """
     calls_tools = chat is not None and chat.tool_choice != "none"
+    constraint = requested_constraint(request, with_tools=calls_tools)
     if constraint is None and not calls_tools:
         refuse_options(request)
         return None
     what = constraint.kind if constraint is not None else "tools"
-    if constraint is not None and calls_tools:
-        text = " exclude each other: a completion matches one or calls the other; "
+    if constraint is not None and constraint.kind == "structural_tag" and calls_tools:
+        text = " exclude each other: both say what may come between free text; "
         choice = ("tool_choice",)
         raise InvalidRequest([(what,), " and ", ("tools",), text, choice, ' "none" only shows the tools.'], what)
     for field in ("ignore_eos", "min_tokens"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from .messages import Message
-from .tool_formats import ToolFormat
+from .tools.tool_format import ToolFormat
 from .turns import TurnForm, TurnKind, reformed
 
 Takes = Callable[[Sequence[Message], bool], bool]

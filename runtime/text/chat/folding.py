@@ -11,7 +11,8 @@ from typing import Any
 
 from .abilities import Abilities
 from .messages import Message, Tools
-from .tool_formats import ToolFormat, with_tools_shown
+from .tools.shown_tools import with_tools_shown
+from .tools.tool_format import ToolFormat
 from .turns import RESULT_ROLES, TurnForm, as_user_text, kind_of, reformed, turns_of
 
 Conversation = tuple[list[Message], Tools | None]

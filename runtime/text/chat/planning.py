@@ -18,7 +18,8 @@ from .folding import Conversation, completed_tools, flattened, folded
 from .messages import Message, Tools
 from .own_text import OwnText
 from .template import ChatTemplate
-from .tool_formats import ToolFormat, with_tools_shown
+from .tools.shown_tools import with_tools_shown
+from .tools.tool_format import ToolFormat
 from .traces import TOOL_MARK, first_untraced, marked, marked_tools, shortened
 
 PLANNING_SECONDS = 2.0

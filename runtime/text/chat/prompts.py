@@ -20,7 +20,8 @@ from .own_text import OwnText
 from .planning import Planner
 from .template import ChatTemplate, Messages
 from .token_parts import TokenParts
-from .tool_formats import HERMES, ToolFormat
+from .tools.known_formats import HERMES
+from .tools.tool_format import ToolFormat
 
 DEFAULT, TOOL_USE = "default", "tool_use"
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .messages import Message, function_of, loaded_arguments
-from .tool_formats import ToolFormat, with_tools_shown
+from .tools.shown_tools import with_tools_shown
+from .tools.tool_format import ToolFormat
 
 RESULT_ROLES = ("tool", "function")
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

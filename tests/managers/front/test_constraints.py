@@ -123,7 +123,7 @@ def test_the_options_reach_the_constraint() -> None:
         ({"choice": "ab"}, "choice"),
         ({"regex": "a", "ignore_eos": True}, "ignore_eos"),
         ({"regex": "a", "min_tokens": 2}, "min_tokens"),
-        ({"messages": USER, "tools": [TOOL], "regex": "a"}, "regex"),
+        ({"messages": USER, "tools": [TOOL], "structural_tag": {}}, "structural_tag"),
         ({"messages": USER, "tools": [TOOL], "ignore_eos": True}, "ignore_eos"),
         ({"messages": USER, "tools": [TOOL], "tool_choice": "none", "strict": False}, "strict"),
         ({"tool_choice": "auto"}, "tool_choice"),
@@ -175,3 +175,16 @@ def test_a_choice_of_tools_travels_with_the_conversation(given: dict[str, Any], 
 def test_tools_shown_only_leave_room_for_a_constraint() -> None:
     made = submit(messages=USER, tools=[TOOL], tool_choice="none", regex="a")
     assert made.constraint == Constraint("regex", "a")
+
+
+def test_with_tools_to_call_a_constraint_is_for_the_answer_and_its_options_for_both() -> None:
+    made = submit(messages=USER, tools=[TOOL], regex="a")
+    assert made.constraint == Constraint("regex", "a")
+    made = submit(messages=USER, tools=[TOOL], regex="a", strict=False, extra_properties=True, max_string=5)
+    assert made.constraint == Constraint("regex", "a", strict=False, extra_properties=True, max_string=5)
+    assert made.chat is not None
+    assert made.chat.max_string == 5
+    assert refused(messages=USER, tools=[TOOL], tool_choice="none", regex="a", max_string=5).field == "max_string"
+    unbound = submit(messages=USER, tools=[TOOL], json_object=True)
+    assert unbound.chat is not None
+    assert (unbound.chat.max_string, unbound.constraint) == (0, Constraint("json_object"))

@@ -170,21 +170,26 @@ async def constraint_body(rig: Rig, submit: Submit, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(rig.process._grammars, "compile", compile_)
         await rig.submit(submit)
-    assert seen[0].kind == "structural_tag"
+    assert seen[0].kind == "tool_calls"
     return {**json.loads(seen[0].body), "strict": seen[0].strict}
 
 
-async def test_tools_are_a_structural_tag_in_the_models_format(
+async def test_tools_are_a_constraint_in_the_models_format(
     rig: Rig, request_for: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = await constraint_body(rig, request_for(messages=[USER], tools=[ADD]), monkeypatch)
     begin = '<tool_call>\n{"name": "add", "arguments": '
-    assert body["structures"] == [{"begin": begin, "schema": PARAMETERS, "end": "}\n</tool_call>"}]
-    assert (body["triggers"], body["at_least_one"], body["stop_after_first"]) == (["<tool_call>"], False, False)
+    assert body["calls"] == [{"begin": [begin], "schema": PARAMETERS, "end": ["}\n</tool_call>"]}]
+    assert (body["triggers"], body["required"], body["once"]) == (["<tool_call>"], False, False)
+    assert "answer" not in body
     assert body["strict"] is True
     required = {"tool_choice": "required", "parallel_tool_calls": False}
     body = await constraint_body(rig, request_for(messages=[USER], tools=[ADD], **required), monkeypatch)
-    assert (body["at_least_one"], body["stop_after_first"]) == (True, True)
+    assert (body["required"], body["once"]) == (True, True)
+    body = await constraint_body(rig, request_for(messages=[USER], tools=[ADD], regex="a+"), monkeypatch)
+    assert body["answer"] == {"kind": "regex", "body": "a+"}
+    wanted = request_for(messages=[USER], tools=[ADD], regex="a+", tool_choice="required")
+    assert "answer" not in await constraint_body(rig, wanted, monkeypatch)
     loose = {"type": "function", "function": {"name": "f", "strict": False}}
     body = await constraint_body(rig, request_for(messages=[USER], tools=[ADD, loose]), monkeypatch)
     assert body["strict"] is False
@@ -265,7 +270,7 @@ async def test_only_a_whole_call_at_a_natural_end_is_the_reason_for_it(
 async def test_a_template_with_another_format_for_tools_needs_the_option(
     rig: Rig, request_for: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rig.process, "_style", None)
+    monkeypatch.setattr(rig.process, "_tools", None)
     rig.send(request_for(messages=[USER], tools=[ADD]))
     answer = await rig.front.next()
     assert isinstance(answer, Rejected)

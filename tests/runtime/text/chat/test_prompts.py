@@ -15,7 +15,7 @@ from sapwood.runtime.errors import TemplateError
 from sapwood.runtime.text.chat import planning
 from sapwood.runtime.text.chat.prompts import ChatPrompts
 from sapwood.runtime.text.chat.template import ChatTemplate
-from sapwood.runtime.text.chat.tool_formats import HERMES, LLAMA3
+from sapwood.runtime.text.chat.tools.known_formats import HERMES, LLAMA3
 from sapwood.runtime.text.tokenizers.base import Tokenizer
 
 Message = dict[str, Any]

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.runtime.text.chat.tool_calls import ToolCallParser
-from sapwood.runtime.text.chat.tool_formats import HERMES, LLAMA3, SMOLLM2, ToolFormat
+from sapwood.runtime.text.chat.tools.call_parser import ToolCallParser
+from sapwood.runtime.text.chat.tools.known_formats import HERMES, LLAMA3, SMOLLM2
+from sapwood.runtime.text.chat.tools.tool_format import ToolFormat
 
 NAMES = ["f", "get_weather", "a.b"]
 FORMATS = [HERMES, SMOLLM2, LLAMA3]
@@ -23,7 +24,7 @@ def read(style: ToolFormat, pieces: Iterable[str]) -> Read:
     parser = ToolCallParser(style, NAMES)
     text, calls = "", []
     for piece in [*pieces, None]:
-        more, new = parser.flush() if piece is None else parser.push(piece)
+        more, new, _ = parser.flush() if piece is None else parser.push(piece)
         text += more
         for each in new:
             assert bool(each.name) == (each.index == len(calls)), "the name comes once, and first"
@@ -116,15 +117,15 @@ def test_what_a_format_writes_is_read_back(
     style: ToolFormat, calls: list[tuple[str, Any]], ascii: bool, before: str
 ) -> None:
     written = [(name, json.dumps(arguments, ensure_ascii=ascii)) for name, arguments in calls]
-    text = "\n".join([before, *(style.call(*call) for call in written)])
+    text = f"{before}\n{style.written(written)}"
     assert read(style, text) == (before, written, True)
 
 
 @pytest.mark.parametrize("style", FORMATS)
 def test_arguments_are_given_out_as_they_come(style: ToolFormat) -> None:
     parser = ToolCallParser(style, NAMES)
-    given = [parser.push(char) for char in style.call("f", '{"a": "bcd"}')]
-    pieces = [piece for text, new in given for piece in new if text == ""]
+    given = [parser.push(char) for char in style.written([("f", '{"a": "bcd"}')])]
+    pieces = [piece for text, new, _ in given for piece in new if text == ""]
     assert [piece.arguments for piece in pieces] == list('{"a": "bcd"}')
     assert [piece.name for piece in pieces if piece.name] == ["f"]
 

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 
 from sapwood.runtime.text.chat.template import ChatTemplate
-from sapwood.runtime.text.chat.tool_calls import ToolCallParser
-from sapwood.runtime.text.chat.tool_formats import (
+from sapwood.runtime.text.chat.tools.call_parser import ToolCallParser
+from sapwood.runtime.text.chat.tools.format_detection import tool_format
+from sapwood.runtime.text.chat.tools.known_formats import (
     HERMES,
     LLAMA3,
+    MISTRAL_LIST,
+    QWEN3_CODER,
     SMOLLM2,
-    parameters_schema,
-    structural_tag,
-    tool_format,
-    with_tools_shown,
 )
+from sapwood.runtime.text.chat.tools.shown_tools import with_tools_shown
+from sapwood.runtime.text.chat.tools.tool_constraint import parameters_schema, tool_calls_constraint
 from sapwood.runtime.text.tokenizers.base import Tokenizer
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -38,12 +39,19 @@ LLAMA = (
     "{% if tools %}{{ 'Environment: ipython' }}{{ 'Respond in the format {\"name\": function name, "
     '"parameters": dictionary of argument name and its value}\' }}{% endif %}'
 )
-MISTRAL = "{% if tools %}{{ '[AVAILABLE_TOOLS]' ~ tools | tojson ~ '[/AVAILABLE_TOOLS]' }}{% endif %}"
+MISTRAL = "{% if tools %}{{ '[AVAILABLE_TOOLS]' ~ tools | tojson ~ '[/AVAILABLE_TOOLS][TOOL_CALLS]' }}{% endif %}"
 
 
 @pytest.mark.parametrize(
     ("template", "expected"),
-    [(QWEN, HERMES), (LLAMA, LLAMA3), (QWEN_CODER, None), (MISTRAL, None), (PLAIN, HERMES), (None, HERMES)],
+    [
+        (QWEN, HERMES),
+        (LLAMA, LLAMA3),
+        (QWEN_CODER, QWEN3_CODER),
+        (MISTRAL, MISTRAL_LIST),
+        (PLAIN, HERMES),
+        (None, HERMES),
+    ],
 )
 def test_auto_goes_by_the_template(template: str | None, expected: Any) -> None:
     assert tool_format("auto", template) == expected
@@ -56,20 +64,20 @@ def test_a_named_format_is_used_whatever_the_template(smollm2: Tokenizer) -> Non
 
 @pytest.mark.parametrize("style", [HERMES, SMOLLM2, LLAMA3])
 def test_every_call_of_the_constraint_begins_with_its_trigger_and_is_read_back(style: Any) -> None:
-    tag = structural_tag(style, [ADD, NOW], None, required=False, parallel=True)
-    assert [structure["schema"] for structure in tag["structures"]] == [PARAMETERS, parameters_schema({})]
-    for structure in tag["structures"]:
-        assert structure["begin"].startswith(tuple(tag["triggers"]))
+    tag = tool_calls_constraint(style, [ADD, NOW], None, required=False, parallel=True)
+    assert [structure["schema"] for structure in tag["calls"]] == [PARAMETERS, parameters_schema({})]
+    for structure in tag["calls"]:
+        assert structure["begin"][0].startswith(tuple(tag["triggers"]))
         parser = ToolCallParser(style, ["add", "now"])
-        text, pieces = parser.push(structure["begin"] + "{}" + structure["end"])
+        text, pieces, _ = parser.push("".join([*structure["begin"], "{}", *structure["end"]]))
         assert (text, parser.called) == ("", True)
         assert [piece.arguments for piece in pieces] == ["{}"]
 
 
 def test_how_often_and_what_may_be_called_is_in_the_constraint() -> None:
     def flags(allowed: list[str] | None, required: bool, parallel: bool) -> tuple[int, bool, bool]:
-        tag = structural_tag(HERMES, [ADD, NOW], allowed, required=required, parallel=parallel)
-        return len(tag["structures"]), tag["at_least_one"], tag["stop_after_first"]
+        tag = tool_calls_constraint(HERMES, [ADD, NOW], allowed, required=required, parallel=parallel)
+        return len(tag["calls"]), tag["required"], tag["once"]
 
     assert flags(None, required=False, parallel=True) == (2, False, False)
     assert flags(None, required=True, parallel=False) == (2, True, True)
