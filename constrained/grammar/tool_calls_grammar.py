@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,8 @@ from .tool_calls import (
     joined,
     read_tool_calls,
 )
+
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}:,] ?|[^"{}:,]+|"')
 
 CheckedSpan = dict[str, Any]
 """A span of a completion for `matching.checks`: what it begins after; whether it is JSON, with which checks; else the
@@ -74,7 +77,7 @@ class _CallsCompiler:
         self._rules.insert(0, f"start: {self._start()}")
         made = self._made
         if self._is_checked:
-            said = {"spans": spans, "answer": answer}
+            said = {"spans": spans, "answer": answer, "starts": self._starts()}
             made.checks = json.dumps(said, separators=(",", ":"), ensure_ascii=False)
         made.enforced = sorted(set(made.enforced))
         made.grammar = lark_grammar("\n".join(self._rules))
@@ -106,6 +109,14 @@ class _CallsCompiler:
             lead.append(f"lead{i}")
         before = f"({' | '.join(lead)})* " if lead else ""
         return f"{before}({' | '.join(forms)})"
+
+    def _starts(self) -> list[Parts]:
+        """What a completion begins with that begins with calls, up to the first pattern in it."""
+        starts = [each for each in map(joined, self._wanted.opens) if each]
+        if [] in self._wanted.opens:
+            starts += [joined(call.begin) for call in self._wanted.calls]
+        cuts = [next((i for i, part in enumerate(each) if isinstance(part, Pattern)), None) for each in starts]
+        return [each[:cut] for each, cut in zip(starts, cuts)]
 
     def _free_text(self) -> str:
         """Text that no call begins in. A lexeme that ends as early as it can, so nothing but a call comes after one."""
@@ -214,7 +225,7 @@ class _CallsCompiler:
             self._rules.append(f"{name}j{i}: {rule}")
             forms.append(_sequence([*_terms(begin), f"{name}j{i}", *_terms(end)]))
             if not parameter.text or form.json_open != form.text_open:
-                spans.append(_nested(begin, [{"begin": [], "json": True, "checks": checks}], end))
+                spans.append(_nested(begin, [{"begin": [], "json": True, "checks": checks}], None))
             elif checks:
                 raise ConstraintError(
                     f"{parameter.key} may be a text or something else whose schema needs checks, which this model's "
@@ -279,14 +290,21 @@ def _nested(begin: Parts, inside: list[CheckedSpan], end: Parts | None) -> Check
 
 
 def _terms(parts: Parts) -> list[str]:
-    """The symbols of a rule for these marks."""
-    return [_term(part) for part in joined(parts)]
+    """The symbols of a rule for these marks.
+
+    What looks like JSON is cut into JSON's tokens: where an answer may be JSON as well, the lexer has to take both for
+    the same as long as they are.
+    """
+    return [term for part in joined(parts) for term in _of_part(part)]
 
 
-def _term(part: Part) -> str:
+def _of_part(part: Part) -> list[str]:
     if isinstance(part, int):
-        return _special(part)
-    return f"/{part.regex}/" if isinstance(part, Pattern) else text_terminal(part)
+        return [_special(part)]
+    if isinstance(part, Pattern):
+        return [f"/{part.regex}/"]
+    pieces = _JSON_TOKEN.findall(part) if part.startswith("{") else [part]
+    return [text_terminal(piece) for piece in pieces]
 
 
 def _special(token_id: int) -> str:

@@ -49,12 +49,13 @@ class _Level:
 class _Plan:
     """What one `Compiled.checks` says: the checks of a completion that is JSON, or of JSON spans in free text.
 
-    answer: what the completion is where it begins with none of the spans.
+    answer: what the completion is where it begins with none of the `starts`.
     """
 
     places: Places | None = None
     text: _Level | None = None
     answer: _MarkedSpan | None = None
+    starts: tuple[bytes, ...] = ()
 
     @property
     def start(self) -> _State:
@@ -167,8 +168,8 @@ class Checker:
 
     def _in_text(self, plan: _Plan, state: _State) -> tuple[int, _State]:
         """Look for the next span; where it starts, or the end of the data."""
-        if state.undecided and plan.text is not None:
-            return self._decide(plan.text, plan.answer, state)
+        if state.undecided:
+            return self._decide(plan, state)
         level = state.levels[-1]
         marks = [(span.begin, span) for span in level.spans] + ([(level.end, None)] if level.end else [])
         begins = [(at, mark, span) for mark, span in marks if (at := self._data.find(mark, state.text_from)) >= 0]
@@ -184,14 +185,13 @@ class Checker:
             return inside, _State(None, None, inside, levels)
         return inside, _entered(span, inside, state.levels)
 
-    def _decide(self, text: _Level, answer: _MarkedSpan | None, state: _State) -> tuple[int, _State]:
-        """Whether the completion is the answer, which is known once it begins with one of the spans or cannot."""
-        for span in text.spans:
-            if self._data.startswith(span.begin):
-                return 0, replace(state, undecided=False)
-        if any(span.begin.startswith(self._data) for span in text.spans) or answer is None:
+    def _decide(self, plan: _Plan, state: _State) -> tuple[int, _State]:
+        """Whether the completion is the answer, which is known once it begins with one of the starts or cannot."""
+        if self._data.startswith(plan.starts):
+            return 0, replace(state, undecided=False)
+        if any(start.startswith(self._data) for start in plan.starts) or plan.answer is None:
             return len(self._data), state
-        return 0, _entered(answer, 0, ())
+        return 0, _entered(plan.answer, 0, ())
 
     def _is_right(self, closed: Closed, state: _State) -> str | None:
         """None where a closed value or property name is wrong; else what later items must not be equal to, or ""."""
@@ -273,7 +273,8 @@ def _compiled(checks: str) -> _Plan:
     spans, answer = tuple(map(_span, said["spans"])), said.get("answer")
     if answer is not None and answer["begin"]:  # it has a mark of its own
         spans, answer = (*spans, _span(answer)), None
-    return _Plan(None, _Level(spans), _span(answer) if answer is not None else None)
+    starts = tuple(map(_mark, said.get("starts", ())))
+    return _Plan(None, _Level(spans), _span(answer) if answer is not None else None, starts)
 
 
 def _span(said: dict[str, Any]) -> _MarkedSpan:

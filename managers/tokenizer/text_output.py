@@ -78,10 +78,10 @@ class SampleOutput:
             emitted, finish = self._end(chunk.finish)
             text += emitted
         pieces: list[ToolCallPiece] = []
-        reasoning = ""
+        reasoning = self._reasoning.take() if self._reasoning is not None else ""
         if self._calls is not None:
             text, pieces, finish = self._calls.take(text, finish)
-            reasoning = self._calls.reasoning
+            reasoning += self._calls.reasoning  # of completions in channels
         self.finished = finish is not None
         relaxed, self._relaxed = self._relaxed, []
         prompt_ids, self._prompt_ids = self._prompt_ids, None
@@ -102,9 +102,8 @@ class SampleOutput:
             effort=chunk.effort if finish is not None else None,
             relaxed=relaxed,
             tool_calls=pieces,
-            reasoning=reasoning,
             hidden=chunk.prompt if isinstance(chunk.prompt, HiddenStates) else None,
-            reasoning=self._reasoning.take() if self._reasoning is not None else "",
+            reasoning=reasoning,
             reasoning_tokens=self._reasoning.tokens if self._reasoning is not None else 0,
             prompt_ids=prompt_ids,
         )

@@ -359,7 +359,7 @@ GIGACHAT3_1 = ToolFormat(
 GIGACHAT3 = ToolFormat(
     "gigachat3",
     f'<|message_sep|>\n\nfunction call<|role_sep|>\n{{"name": "{NAME}", "arguments": {ARGUMENTS}}}',
-    ("<|message_sep|>\n\nfunction call<|role_sep|>", "function call<|role_sep|>"),
+    ("<|message_sep|>\n\nfunction call<|role_sep|>",),
     signs=(("function call", "<|role_sep|>"),),
     is_object=True,
 )

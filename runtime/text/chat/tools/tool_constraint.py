@@ -65,7 +65,7 @@ def tool_calls_constraint(
             call["fields"] = _fields(style.fields, schema, i, strict=strict)
         calls.append(call)
     body: dict[str, Any] = {
-        "triggers": [ids.get(each, each) for each in style.triggers],
+        "triggers": [parts(each)[0] for each in style.triggers],  # one token, or text
         "calls": calls,
         "opens": [parts(each) for each in style.opens],
         "separator": parts(style.separator),

@@ -103,11 +103,9 @@ class ToolFormat:
                 made.append({"regex": self.id_pattern})
             elif piece == LINE:
                 made.append({"regex": "\\n?"})
-            elif piece == NAME:
-                made.append(name)
             else:
-                made += _with_tokens(piece, token_ids or {})
-        return made
+                made += [name] if piece == NAME else _with_tokens(piece, token_ids or {})
+        return _joined(made)
 
     def for_vocabulary(self, control: Mapping[str, int], ends: Sequence[int]) -> tuple[ToolFormat, dict[str, int]]:
         """This format for a model with these control tokens, by their texts, of which `ends` end a completion.
@@ -178,16 +176,19 @@ def _as_fields(style: FieldStyle, arguments: str) -> str:
     return _plain(style.separator.join(made))
 
 
-def _with_tokens(text: str, token_ids: Mapping[str, int]) -> Parts:
+def _joined(parts: Parts) -> Parts:
+    """The same, neighbouring texts as one and nothing empty."""
     made: Parts = []
-    for char in text:
-        if char in token_ids:
-            made.append(token_ids[char])
-        elif made and isinstance(made[-1], str):
-            made[-1] += char
+    for part in (each for each in parts if each != ""):
+        if isinstance(part, str) and made and isinstance(made[-1], str):
+            made[-1] += part
         else:
-            made.append(char)
+            made.append(part)
     return made
+
+
+def _with_tokens(text: str, token_ids: Mapping[str, int]) -> Parts:
+    return _joined([token_ids.get(char, char) for char in text])
 
 
 def _replaced(text: str, replacements: Mapping[str, str]) -> str:
