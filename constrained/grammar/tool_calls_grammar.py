@@ -86,18 +86,21 @@ class _CallsCompiler:
     # --- the frame --------------------------------------------------------------------------------------------------
 
     def _start(self) -> str:
+        """Text, or calls. After calls text is free again: whoever reads them ends the turn there, and a model that is
+        held to nothing but another call makes one."""
         wanted = self._wanted
-        marked = wanted.text.begin or wanted.text.end
-        forms = []
-        if wanted.required or marked or wanted.answer is not None:
-            forms = [self._group(joined(each)) for each in wanted.opens]
-        else:
+        marked = bool(wanted.text.begin or wanted.text.end)
+        later = ""
+        if not marked:
             self._rules.append(self._free_text())
-            forms = [form for i, trigger in enumerate(wanted.triggers) for form in self._after_text(i, trigger)]
-        if not wanted.required:
-            self._rules += ["ANYTHING: /(?s:.*)/"] if marked and wanted.answer is None else []
-            text = "answer" if wanted.answer is not None else "ANYTHING" if marked else "TEXT"
-            forms.append(_sequence([*_terms(wanted.text.begin), text, *_terms(wanted.text.end)]))
+            later = " | ".join(form for i, each in enumerate(wanted.triggers) for form in self._after_text(i, each))
+        if wanted.required or marked or wanted.answer is not None:
+            calls = f"({' | '.join(self._group(joined(each)) for each in wanted.opens)})"
+            forms = [calls if wanted.once else f"{calls} ({later})* TEXT"]
+            if not wanted.required:
+                forms.append(self._in_place_of_calls(marked=marked))
+        else:
+            forms = [later, "TEXT"] if wanted.once else [f"({later})* TEXT"]
         lead = []
         for i, each in enumerate(wanted.lead):
             end = joined(each.end)
@@ -109,6 +112,11 @@ class _CallsCompiler:
             lead.append(f"lead{i}")
         before = f"({' | '.join(lead)})* " if lead else ""
         return f"{before}({' | '.join(forms)})"
+
+    def _in_place_of_calls(self, *, marked: bool) -> str:
+        text = "answer" if self._wanted.answer is not None else "ANYTHING" if marked else "TEXT"
+        self._rules += ["ANYTHING: /(?s:.*)/"] if text == "ANYTHING" else []
+        return _sequence([*_terms(self._wanted.text.begin), text, *_terms(self._wanted.text.end)])
 
     def _starts(self) -> list[Parts]:
         """What a completion begins with that begins with calls, up to the first pattern in it."""
@@ -157,13 +165,8 @@ class _CallsCompiler:
         """Calls from the opening to the close; the first one lacks the trigger of this index."""
         wanted, begin = self._wanted, "call" if first is None else f"first{first}"
         separator, close = joined(wanted.separator), _terms(joined(wanted.close))
-        if not close and not any(not isinstance(part, str) or part.strip() for part in separator):
-            space = "SPACE? "  # of any kind: models end a turn with a line's end as well as without
-            self._rules += ["SPACE: /[ \\n]{1,2}/"] if "SPACE: /[ \\n]{1,2}/" not in self._rules else []
-            more = "SPACE?" if wanted.once else f"({space}call)* SPACE?"
-        else:
-            more = "" if wanted.once else f"({_sequence([*_terms(separator), 'call'])})*"
-        return _sequence([*_terms(opening), begin, *([more] if more else []), *close])
+        more = [] if wanted.once or not close else [f"({_sequence([*_terms(separator), 'call'])})*"]
+        return _sequence([*_terms(opening), begin, *more, *close])
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
