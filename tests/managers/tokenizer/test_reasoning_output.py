@@ -16,11 +16,11 @@ from sapwood.managers.front.requests.request_fields import GenerateRequest
 from sapwood.managers.tokenizer.prompt_encoding import Encoded, PromptEncoder
 from sapwood.managers.tokenizer.reasoning_output import reasoning_output, thinking_first
 from sapwood.managers.tokenizer.text_output import SampleOutput
-from sapwood.managers.tokenizer.tool_calling import CallOutput
+from sapwood.managers.tokenizer.tool_calling import CallOutput, ModelTools
 from sapwood.managers.wire.answers import Finish, TextChunk, TokenChunk
 from sapwood.runtime.sampling.recommendation import OPENAI_DEFAULTS
 from sapwood.runtime.text.chat.prompts import ChatPrompts
-from sapwood.runtime.text.chat.tool_formats import HERMES
+from sapwood.runtime.text.chat.tools.known_formats import HERMES
 from sapwood.runtime.text.tokenizers.base import Tokenizer
 from tests.runtime.text.chat.conftest import with_control_tokens
 
@@ -45,7 +45,7 @@ def encoded(tokenizer: Tokenizer, template: str, wanted: str = "auto", **fields:
 
 
 def output(tokenizer: Tokenizer, made: Encoded, *, constrained: bool = False) -> SampleOutput:
-    calls = CallOutput(HERMES, made.submit) if made.submit.chat and made.submit.chat.tools else None
+    calls = CallOutput(ModelTools(HERMES), made.submit) if made.submit.chat and made.submit.chat.tools else None
     reads = reasoning_output(made.submit.chat, made.reasoning, tokenizer, constrained=constrained)
     return SampleOutput(tokenizer, made.submit, 0, made.sequences[0], "", calls, (), reads)
 
