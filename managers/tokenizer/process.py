@@ -39,7 +39,7 @@ from .prompt_encoding import Encoded, PromptEncoder, encoding_work, rendering_wo
 from .reasoning_output import reasoning_output, thinking_first
 from .text_output import SampleOutput
 from .tokenizing import tokenized, tokenizing_work
-from .tool_calling import call_output, complaint_about, constraint_with_tools, model_tools
+from .tool_calling import call_output, calls_tools, complaint_about, constraint_with_tools, model_tools
 
 WARM_AFTER_SECONDS = 1.0  # once requests can come; an engine that ends before that has no use for it
 _TAKEN_OUT = "is taken out of later turns, so that the answer after it is not found in the cache"
