@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from ...runtime.errors import SapwoodError, TemplateError
-from ..wire.errors import EngineDead, InvalidRequest, Overloaded, RequestAborted, RequestFailed
+from ..wire.errors import EngineDead, InvalidRequest, Overloaded, PromptTooLong, RequestAborted, RequestFailed
 from .access import Unauthorized
 
 RETRY_AFTER_SECONDS = 1
@@ -92,6 +92,8 @@ class Unavailable(SapwoodError):
 
 def answer_for(error: BaseException, *, stopping: bool = False) -> Answer:
     """The answer that an exception becomes. `stopping`: the server is shutting down, which explains an abort."""
+    if isinstance(error, PromptTooLong):
+        return Answer(400, ErrorDetail(str(error), "invalid_request_error", error.field, "context_length_exceeded"))
     if isinstance(error, InvalidRequest):
         return Answer(400, ErrorDetail(str(error), "invalid_request_error", error.field, "invalid_value"))
     if isinstance(error, TemplateError):

@@ -19,7 +19,7 @@ from ...runtime.records import pack_ids, unpack_ids
 from ...runtime.text.chat.prompts import ChatPrompt, ChatPrompts
 from ...runtime.text.tokenizers.base import Tokenizer
 from ...runtime.wanted import Wanted
-from ..wire.errors import InvalidRequest, Path
+from ..wire.errors import InvalidRequest, Path, PromptTooLong
 from ..wire.requests import Chat, Submit, TokenizedRequest
 from .known_tokens import KnownTokens
 from .prompt_text import PromptText, characters_begun
@@ -69,7 +69,7 @@ class PromptEncoder:
         text = _characters(submit)
         at_least = text // self._longest_token + sum(map(len, _given_ids(submit)))
         if at_least >= max_context:  # what is far too long is refused unread: it would hold up the others'
-            raise _too_long(
+            raise PromptTooLong.of(
                 f"at least {at_least}" if text or submit.chat is not None else str(at_least), max_context, (field,)
             )
         fragments, reasoning = None, None
@@ -111,7 +111,7 @@ class PromptEncoder:
         prompt = self._render_chat(chat)
         at_least = sum(len(each) // self._longest_token if isinstance(each, str) else 1 for each in prompt.fragments)
         if at_least >= max_context:  # also what stands elsewhere than in the contents: in tools, in calls of them
-            raise _too_long(f"at least {at_least}", max_context, ("messages",))
+            raise PromptTooLong.of(f"at least {at_least}", max_context, ("messages",))
         return prompt
 
     def _render_chat(self, chat: Chat) -> ChatPrompt:
@@ -285,9 +285,4 @@ def _content_parts(chat: Chat) -> list[dict[str, Any]]:
 
 def _check_length(length: int, max_context: int, path: Path) -> None:
     if length >= max_context:
-        raise _too_long(str(length), max_context, path)
-
-
-def _too_long(length: str, max_context: int, path: Path) -> InvalidRequest:
-    text = f"The sequence has {length} tokens, but the context holds {max_context}, prompt and completion together"
-    return InvalidRequest(f"{text}; at most {max_context - 1} may be given.", path)
+        raise PromptTooLong.of(str(length), max_context, path)

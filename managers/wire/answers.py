@@ -7,7 +7,7 @@ from typing import Literal
 from ...constrained.spec import Unenforced
 from ...runtime.records import Message, Part, TopLogprobs
 from ...runtime.wanted import HiddenStates, PromptAnswer
-from .errors import FieldError, InvalidRequest, RequestFailed
+from .errors import FieldError, InvalidRequest, PromptTooLong, RequestFailed
 
 
 class Finish(Part, frozen=True):
@@ -188,7 +188,7 @@ class TextChunk(Message, frozen=True):
 
 
 class Rejected(Message, frozen=True):
-    """Tokenizer to front: the whole request is refused. kind: "invalid" (400) or "failed" (500).
+    """Tokenizer to front: the whole request is refused. kind: "invalid" or "too_long" (400), or "failed" (500).
 
     sentence, path: as those of `errors.FieldError`.
     """
@@ -202,10 +202,12 @@ class Rejected(Message, frozen=True):
     def of(cls, request_id: str, error: FieldError) -> Rejected:
         """What is wrong with the request itself."""
         sentence = [each if isinstance(each, str) else list(each) for each in error.sentence]
-        return cls(request_id, "invalid", sentence, None if error.path is None else list(error.path))
+        kind = "too_long" if isinstance(error, PromptTooLong) else "invalid"
+        return cls(request_id, kind, sentence, None if error.path is None else list(error.path))
 
     def error(self) -> InvalidRequest | RequestFailed:
         """The refusal as who asked is to get it."""
         sentence = [each if isinstance(each, str) else tuple(each) for each in self.sentence]
-        error = InvalidRequest(sentence, None if self.path is None else tuple(self.path))
-        return error if self.kind == "invalid" else RequestFailed(str(error))
+        kind = PromptTooLong if self.kind == "too_long" else InvalidRequest
+        error = kind(sentence, None if self.path is None else tuple(self.path))
+        return RequestFailed(str(error)) if self.kind == "failed" else error

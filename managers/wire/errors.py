@@ -49,6 +49,18 @@ class InvalidRequest(FieldError):
     """The request itself is wrong (HTTP 400). `field` names the offending field, when there is one."""
 
 
+class PromptTooLong(InvalidRequest):
+    """The prompt leaves no room in the context. Clients find it by its code, or by words of its sentence."""
+
+    @classmethod
+    def of(cls, length: str, max_context: int, path: Path) -> Self:
+        """length: of the prompt, in tokens, as far as it is known."""
+        limit = f"This model's maximum context length is {max_context} tokens, prompt and completion together"
+        return cls(
+            f"{limit}, and the prompt is too long: it has {length}; at most {max_context - 1} may be given.", path
+        )
+
+
 class Overloaded(SapwoodError):
     """The queue is full (HTTP 503); the request was not accepted and may be sent again later."""
 

@@ -68,7 +68,7 @@ def _work(state: ServerState, body: SharedFields, endpoint: str, id_prefix: str)
 
         told = error.renamed(name)
         if many and error.path is not None and error.path[0] == "prompt" and told.path not in told.sentence:
-            return InvalidRequest([("prompt", item), ": ", *told.sentence], told.path)
+            return type(told)([("prompt", item), ": ", *told.sentence], told.path)
         return told
 
     submits = []

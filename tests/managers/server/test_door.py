@@ -13,7 +13,9 @@ from sapwood.managers.cli.parser import parse
 from sapwood.managers.server.access import Origins
 from sapwood.managers.server.app import ENDPOINTS
 from sapwood.managers.server.server_state import ServerState
-from sapwood.managers.wire.errors import SapwoodError
+from sapwood.managers.wire.answers import Rejected
+from sapwood.managers.wire.errors import PromptTooLong
+from sapwood.runtime.errors import SapwoodError
 
 pytestmark = pytest.mark.fast
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
@@ -173,3 +175,33 @@ def test_what_is_no_origin_is_refused_by_the_command_line(origin, capsys):
 def test_endpoints_have_paths_that_aiohttp_knows():
     for each in ENDPOINTS:
         web.UrlDispatcher().add_resource(each.tolerant_path)
+
+
+# --- prompts that are too long --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/generate", "/score"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_prompt_that_is_too_long_says_so_as_clients_match_it(client, front, path, stream):
+    bodies = {"/v1/chat/completions": CHAT, "/score": {"prompt": "a", "continuations": ["b"]}}
+    if stream and path == "/score":
+        return
+    error = PromptTooLong.of("70", 64, ("prompt",))
+    front.refusal = Rejected.of("r", error).error()
+    status, answer = await client.post(
+        path, {**bodies.get(path, {"prompt": ["a"]}), **({"stream": True} if stream else {})}
+    )
+    assert (status, answer["error"]["code"], answer["error"]["type"]) == (
+        400,
+        "context_length_exceeded",
+        "invalid_request_error",
+    )
+    assert "This model's maximum context length is 64 tokens" in answer["error"]["message"]
+    assert "prompt is too long" in answer["error"]["message"]
+
+
+async def test_so_does_one_of_several(client, front):
+    front.failure = (0, Rejected.of("r", PromptTooLong.of("70", 64, ("prompt",))).error())
+    status, answer = await client.post("/v1/completions", {"prompt": ["a", "b"]})
+    assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+    assert answer["error"]["param"].startswith("prompt[")

@@ -15,7 +15,7 @@ from sapwood.managers.tokenizer.process import LONG_WORK
 from sapwood.managers.tokenizer.prompt_encoding import PromptEncoder, encoding_work, sample_seed
 from sapwood.managers.tokenizer.text_output import SampleOutput
 from sapwood.managers.wire.answers import CacheMiss, CacheReport, Finish, Rejected, TextChunk, TokenBatch, TokenChunk
-from sapwood.managers.wire.errors import InvalidRequest
+from sapwood.managers.wire.errors import InvalidRequest, PromptTooLong
 from sapwood.managers.wire.lifecycle import Limits, Shutdown
 from sapwood.managers.wire.options import EngineConfig
 from sapwood.managers.wire.questions import RenderCall, Rendered
@@ -77,7 +77,9 @@ def test_a_template_that_refuses_is_the_senders_fault(rig: Rig, request_for: Mak
 @pytest.mark.parametrize("excess", [0, 1, 100])
 def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(rig: Rig, request_for: Make, excess: int) -> None:
     rejected = rig.rejected(request_for("x" * (MAX_CONTEXT + excess)))
-    assert (rejected.kind, rejected.path) == ("invalid", ["prompt"])
+    assert (rejected.kind, rejected.path) == ("too_long", ["prompt"])
+    assert f"maximum context length is {MAX_CONTEXT} tokens" in str(rejected.error())
+    assert type(rejected.error()) is PromptTooLong
     assert str(MAX_CONTEXT + excess) in str(rejected.error())
     assert str(MAX_CONTEXT) in str(rejected.error())
 
