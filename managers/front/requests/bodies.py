@@ -16,6 +16,7 @@ import msgspec
 
 from ....constrained.near_names import probably_meant
 from ....runtime.declaration import declared
+from ....runtime.sampling.params import MAX_TOKENS
 from ...wire.errors import FieldError, InvalidRequest, Path
 from .tolerated import Tolerated
 
@@ -25,8 +26,8 @@ F = TypeVar("F", bound=FieldError)
 
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?([\w.\[\]]*)`$")  # no text of the user's is in it, but before it
 _SEARCHED_BYTES = 2**20  # larger bodies that are no JSON are not searched for what to blame
+_NO_LIMIT = {"n_predict": (-1, -2)}  # values of other servers' fields that mean as many as the context leaves
 _SAYS_NOTHING = {
-    "n_predict": (-1, -2),
     "reasoning_budget": (-1,),
     "thinking_budget_tokens": (-1,),
 }  # values of other servers' fields that mean what absence means
@@ -100,13 +101,14 @@ def _respell(given: dict[str, msgspec.Raw], name: str, own: str, spelled: dict[s
     value = _plain(raw, name)
     if value is None or value in _SAYS_NOTHING.get(name, ()):
         return
+    if value in _NO_LIMIT.get(name, ()):
+        raw = msgspec.Raw(b"%d" % MAX_TOKENS)
+        value = MAX_TOKENS
     if own not in given or _plain(given[own], own) is None:
         given[own] = raw
         spelled[own] = name
     elif _plain(given[own], own) != value:
-        raise InvalidRequest(
-            [("".join(spelled.get(own, own)),), " and ", (name,), " are one field; give it once."], name
-        )
+        raise InvalidRequest([(spelled.get(own, own),), " and ", (name,), " are one field; give it once."], name)
 
 
 def _plain(raw: msgspec.Raw, name: str) -> Any:

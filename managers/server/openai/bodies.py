@@ -17,7 +17,7 @@ from ...front.requests.params import MAX_NAME
 from ...front.requests.request_fields import CompletionFields, GenerateRequest
 from ...front.requests.tolerated import CHAT_TOLERATED, TEXT_TOLERATED, Tolerated
 from ...wire.errors import InvalidRequest
-from .response_format import FIELD, constraint_fields
+from .response_format import FIELD, STRUCTURED, constraint_fields, structured_fields
 from .thinking_bodies import ReasoningObject, ThinkingObject, thinking_fields, thinking_names
 
 COMPLETION_MAX_TOKENS = 16  # OpenAI's own default for this endpoint
@@ -48,6 +48,7 @@ class SharedFields(_Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
     user: str | None = None
     request_id: Annotated[str | None, Field("the request's name", elsewhere=("rid",))] = None
     response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
 
     def unused(self) -> list[str]:
         """Fields that are given and have no effect on the answer."""
@@ -61,9 +62,7 @@ class SharedFields(_Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def constrained(self) -> bool:
         """Whether something constrains the completion."""
-        return bool(constraint_fields(self.response_format)) or any(
-            getattr(self, kind) not in (None, False) for kind in KINDS
-        )
+        return bool(self.asked_format()[1]) or any(getattr(self, kind) not in (None, False) for kind in KINDS)
 
     @property
     def include_usage(self) -> bool:
@@ -78,7 +77,15 @@ class SharedFields(_Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def names(self) -> dict[str, str]:
         """Fields of GenerateRequest that have another name in this body. Only names change, never what a user wrote."""
-        return dict.fromkeys(constraint_fields(self.response_format).keys() & {*KINDS}, FIELD)
+        place, fields = self.asked_format()
+        return dict.fromkeys(fields.keys() & {*KINDS}, place)
+
+    def asked_format(self) -> tuple[str, dict[str, Any]]:
+        """The fields of GenerateRequest that one of the objects about the answer's form stands for, and which it is."""
+        formatted, structured = constraint_fields(self.response_format), structured_fields(self.structured_outputs)
+        if formatted and structured:
+            raise InvalidRequest(f"Give one of {FIELD} and {STRUCTURED}, not both.", STRUCTURED)
+        return (STRUCTURED, structured) if structured else (FIELD, formatted)
 
     def shared(self) -> dict[str, Any]:
         """The fields that pass on as they are; null ones are left to their defaults."""
@@ -90,10 +97,10 @@ class SharedFields(_Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def _formatted(self, fields: dict[str, Any]) -> dict[str, Any]:
         """What `response_format` adds to these fields; it excludes the native ones."""
-        formatted = constraint_fields(self.response_format)
+        place, formatted = self.asked_format()
         native = next((kind for kind in KINDS if kind in fields), None)
         if formatted and native is not None:
-            raise InvalidRequest(f"Give one of {FIELD} and {native}, not both.", native)
+            raise InvalidRequest(f"Give one of {place} and {native}, not both.", native)
         if "strict" in formatted and "strict" in fields:
             raise InvalidRequest(f"Give strict once: in {FIELD}, or beside it.", "strict")
         return formatted

@@ -1,12 +1,15 @@
-"""OpenAI's `response_format`, made into the native fields of a constraint."""
+"""OpenAI's `response_format` and vLLM's `structured_outputs`, made into the native fields of a constraint."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from ...wire.errors import InvalidRequest
 
 FIELD = "response_format"
+STRUCTURED = "structured_outputs"
 _SHAPE = '{"type": "json_schema", "json_schema": {"name": "answer", "schema": {…}}}'
 _ALLOWED = (
     '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {"name": …, "schema": …}}'
@@ -22,9 +25,14 @@ def constraint_fields(response_format: dict[str, Any] | None) -> dict[str, Any]:
     if response_format is None:
         return {}
     kind = response_format.get("type")
+    if kind == "structural_tag":  # as SGLang and vLLM have it
+        return {"structural_tag": {key: value for key, value in response_format.items() if key != "type"}}
     if kind not in ("text", "json_object", "json_schema"):
         raise InvalidRequest(f"{FIELD}.type is {kind!r}; allowed is {_ALLOWED}.", f"{FIELD}.type")
-    allowed = {"type", "json_schema"} if kind == "json_schema" else {"type"}
+    if kind == "json_object" and response_format.get("schema"):  # as llama.cpp and Together have it
+        _refuse_unknown(response_format, {"type", "schema"}, FIELD)
+        return _schema_fields({"schema": response_format["schema"]}, FIELD)
+    allowed = {"type", "json_schema"} if kind == "json_schema" else {"type", "schema"}
     if kind == "json_schema" and not isinstance(response_format.get("json_schema"), dict):
         place = f"{FIELD}.json_schema"
         raise InvalidRequest(f"{place} must be an object with the schema in it: {_SHAPE}.", place)
@@ -34,8 +42,53 @@ def constraint_fields(response_format: dict[str, Any] | None) -> dict[str, Any]:
     return {"json_object": True} if kind == "json_object" else _schema_fields(response_format["json_schema"])
 
 
-def _schema_fields(named: dict[str, Any]) -> dict[str, Any]:
-    place = f"{FIELD}.json_schema"
+def structured_fields(structured: dict[str, Any] | None) -> dict[str, Any]:
+    """The fields of GenerateRequest that vLLM's object stands for. Raises InvalidRequest."""
+    given = {name: value for name, value in (structured or {}).items() if value is not None}
+    _refuse_unknown(given, {*_STRUCTURED_KINDS, *_STRUCTURED_ASIDE}, STRUCTURED)
+    fields = {_STRUCTURED_KINDS[name]: value for name, value in given.items() if name in _STRUCTURED_KINDS}
+    for name, kind in _STRUCTURED_TYPES.items():
+        if name in fields and not isinstance(fields[name], kind):
+            raise InvalidRequest(f"{STRUCTURED}: {name} is of the wrong type.", STRUCTURED)
+    tag = fields.get("structural_tag")
+    if isinstance(tag, str):
+        try:
+            fields["structural_tag"] = msgspec.json.decode(tag, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidRequest(f"{STRUCTURED}.structural_tag is text that is no JSON: {error}.", STRUCTURED) from None
+    if fields.get("json_object") is False:
+        del fields["json_object"]
+    if len(fields) != 1 and structured:
+        names = ", ".join(_STRUCTURED_KINDS)
+        raise InvalidRequest(f"{STRUCTURED} must hold one of {names}, not {len(fields)} of them.", STRUCTURED)
+    return fields
+
+
+_STRUCTURED_KINDS = {
+    "json": "json_schema",
+    "regex": "regex",
+    "choice": "choice",
+    "grammar": "ebnf",
+    "json_object": "json_object",
+    "structural_tag": "structural_tag",
+}
+# as it is here anyway
+_STRUCTURED_ASIDE = (
+    "disable_any_whitespace",
+    "disable_additional_properties",
+    "disable_fallback",
+)  # as it is here anyway
+_STRUCTURED_TYPES: dict[str, Any] = {
+    "json_schema": dict | bool | str,
+    "regex": str,
+    "choice": list,
+    "ebnf": str,
+    "json_object": bool,
+    "structural_tag": dict | str,
+}
+
+
+def _schema_fields(named: dict[str, Any], place: str = f"{FIELD}.json_schema") -> dict[str, Any]:
     if "schema" not in named:
         raise InvalidRequest(f"{place}.schema is missing; the right shape is {_SHAPE}.", f"{place}.schema")
     _refuse_unknown(named, {"name", "description", "schema", "strict"}, place)

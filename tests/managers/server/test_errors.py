@@ -160,7 +160,8 @@ async def test_numbers_that_json_does_not_have_are_refused_by_field(client, valu
         (CHAT, {"messages": USER, "max_completion_tokens": -1}, "max_completion_tokens"),
         (CHAT, {"messages": USER, "response_format": {"type": "xml"}}, "response_format.type"),
         (CHAT, {"messages": USER, "response_format": {}}, "response_format.type"),
-        (CHAT, {"messages": USER, "response_format": {"type": "json_object", "schema": {}}}, "response_format"),
+        (CHAT, {"messages": USER, "response_format": {"type": "json_object", "schema": "x"}}, "response_format.schema"),
+        (CHAT, {"messages": USER, "response_format": {"type": "text", "strict": True}}, "response_format"),
         (CHAT, {"messages": USER, "response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         (
             CHAT,

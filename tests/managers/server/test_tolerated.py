@@ -123,7 +123,7 @@ async def test_what_would_change_the_answer_is_refused(client, path, name, value
     ("path", "spelled", "plain"),
     [
         (COMPLETIONS, {"n_predict": 3}, {"max_tokens": 3}),
-        (COMPLETIONS, {"n_predict": -1}, {}),
+        (COMPLETIONS, {"n_predict": -1}, {"max_tokens": 2**31 - 1}),
         (CHAT, {"max_new_tokens": 3}, {"max_tokens": 3}),
         (CHAT, {"max_completion_tokens": 3, "max_tokens": 3}, {"max_tokens": 3}),
         (CHAT, {"repeat_penalty": 1.5}, {"repetition_penalty": 1.5}),
@@ -137,6 +137,22 @@ async def test_what_would_change_the_answer_is_refused(client, path, name, value
         (CHAT, {"include_stop_str_in_output": True}, {"include_stop": True}),
         (CHAT, {"extra_key": "x"}, {"cache_salt": "x"}),
         (COMPLETIONS, {"n_probs": 2}, {"logprobs": 2}),
+        (CHAT, {"structured_outputs": {"json": {"type": "integer"}}}, {"json_schema": {"type": "integer"}}),
+        (CHAT, {"structured_outputs": {"regex": "a+", "disable_any_whitespace": True}}, {"regex": "a+"}),
+        (COMPLETIONS, {"structured_outputs": {"choice": ["a"], "grammar": None}}, {"choice": ["a"]}),
+        (COMPLETIONS, {"structured_outputs": {"grammar": 'root ::= "a"'}}, {"ebnf": 'root ::= "a"'}),
+        (CHAT, {"structured_outputs": {"json_object": True}}, {"json_object": True}),
+        (CHAT, {"structured_outputs": {"structural_tag": '{"triggers": []}'}}, {"structural_tag": {"triggers": []}}),
+        (
+            CHAT,
+            {"response_format": {"type": "structural_tag", "triggers": [], "structures": []}},
+            {"structural_tag": {"triggers": [], "structures": []}},
+        ),
+        (
+            CHAT,
+            {"response_format": {"type": "json_object", "schema": {"type": "integer"}}},
+            {"json_schema": {"type": "integer"}},
+        ),
         (GENERATE, {"random_seed": 2}, {"seed": 2}),
         (GENERATE, {"rid": "me"}, {"request_id": "me"}),
     ],
@@ -176,6 +192,27 @@ async def test_what_a_request_does_not_say_is_as_the_model_recommends(client, fr
             "min_p": 0.0,
             "repetition_penalty": 1.1,
         }
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"structured_outputs": {}}, None),
+        ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs"),
+        ({"structured_outputs": {"jsn": {}}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": 5}}, "structured_outputs"),
+        ({"structured_outputs": {"disable_any_whitespace": True}}, "structured_outputs"),
+        ({"structured_outputs": {"structural_tag": "{"}}, "structured_outputs"),
+        ({"structured_outputs": {"choice": ["a", ""]}}, "structured_outputs[1]"),
+        ({"structured_outputs": {"regex": "a"}, "regex": "a"}, "regex"),
+        ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, "structured_outputs"),
+        ({"structured_outputs": None}, None),
+    ],
+)
+async def test_structured_outputs_hold_one_constraint(client, fields, param):
+    status, answer, _ = await posted(client, CHAT, **fields)
+    assert (status, answer.get("error", {}).get("param")) == (200 if param is None else 400, param), answer
 
 
 @pytest.mark.fast
