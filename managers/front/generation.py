@@ -55,7 +55,8 @@ class Completion(msgspec.Struct, kw_only=True):
     constraint names but does not enforce, as `strict=False` allowed (with the first sample). hidden: the hidden states
     of prompt positions, where wanted. reasoning: what the model thought before its answer, where it marks that; it is
     no part of `text`. reasoning_tokens: how many of the completion's tokens are of that, with its marks. cache: where
-    the prompt left the cached path and why (with the first sample); with `explain_cache` it quotes both.
+    the prompt left the cached path and why (with the first sample); with `explain_cache` it quotes both. prompt_ids:
+    the prompt's tokens, with `return_token_ids` (and the first sample).
     """
 
     index: int
@@ -74,6 +75,7 @@ class Completion(msgspec.Struct, kw_only=True):
     reasoning: str = ""
     cache: CacheReport | None = None
     reasoning_tokens: int = 0
+    prompt_ids: list[int] | None = None
 
     @property
     def finish_reason(self) -> str:
@@ -198,6 +200,7 @@ def _joined(chunks: list[TextChunk]) -> Completion:
         reasoning="".join(chunk.reasoning for chunk in chunks),
         cache=next((chunk.cache for chunk in chunks if chunk.cache is not None), None),
         reasoning_tokens=last.reasoning_tokens,
+        prompt_ids=next((chunk.prompt_ids for chunk in chunks if chunk.prompt_ids is not None), None),
     )
 
 

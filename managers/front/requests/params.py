@@ -82,6 +82,7 @@ def to_submit(
         priority=request.priority,
         constraint=_constraint(request, chat),
         explain_cache=request.explain_cache,
+        tells_prompt=request.return_token_ids,
     )
     check_encodable(msgspec.structs.asdict(request))
     return submit

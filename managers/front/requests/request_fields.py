@@ -57,6 +57,10 @@ class CompletionFields(SamplingParams, frozen=True, kw_only=True, forbid_unknown
         bool,
         Field("the answer says where the prompt left the cached path, and why", language=False),
     ] = False
+    return_token_ids: Annotated[
+        bool,
+        Field("the answer has the ids of its tokens, and of the prompt's", language=False),
+    ] = False
     priority: Annotated[
         int,
         Field("higher goes first", lowest=LOWEST_PRIORITY, highest=HIGHEST_PRIORITY, language=False),

@@ -12,6 +12,7 @@ from ...front.generation import Completion, ToolCall
 from ...wire.answers import Finish
 from ..errors import ErrorDetail
 from ..extension import Extension, Extensions
+from ..token_ids import prompt_token_ids
 from ..usage import Usage
 from .message_blocks import SEAL, sealed
 
@@ -98,6 +99,8 @@ class MessageAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     stop_reason: str | None = None
     stop_sequence: str | None = None
     usage: MessageUsage
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    token_ids: list[int] | UnsetType = UNSET
     sapwood: Extension | UnsetType = UNSET
 
 
@@ -112,7 +115,13 @@ SIGNATURE = f"{SEAL}shown"
 
 
 def whole_message(
-    completion: Completion, opening: MessageAnswer, usage: Usage, extensions: Extensions, *, hides_thinking: bool
+    completion: Completion,
+    opening: MessageAnswer,
+    usage: Usage,
+    extensions: Extensions,
+    *,
+    hides_thinking: bool,
+    tells_ids: bool,
 ) -> MessageAnswer:
     """The answer that is not streamed. opening: the message before anything has come of it."""
     content: list[MessageBlock] = []
@@ -129,6 +138,8 @@ def whole_message(
         stop_reason=reason,
         stop_sequence=sequence,
         usage=message_usage(usage),
+        prompt_token_ids=prompt_token_ids(completion) if tells_ids else UNSET,
+        token_ids=completion.token_ids if tells_ids else UNSET,
         sapwood=extensions.whole([completion]),
     )
 

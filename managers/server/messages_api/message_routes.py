@@ -41,14 +41,16 @@ async def messages(request: web.Request) -> web.StreamResponse:
     usage = MessageUsage(input_tokens=0, cache_read_input_tokens=0, output_tokens=0)
     opening = MessageAnswer(id=submit.request_id, model=state.check_model(body.model), usage=usage)
     extensions = Extensions(constrained=body.constrained, explains_cache=bool(body.explain_cache))
+    hides, tells_ids = body.hides_thinking, bool(body.return_token_ids)
     note_headers({"Request-Id": submit.request_id})  # which Anthropic's clients read
     async with Work(state, submit.request_id, [submit], label, lambda error, _: error.renamed(names)) as work:
         if not body.stream:
             completion = (await work.completions())[0][0]
-            hides = body.hides_thinking
-            answer = whole_message(completion, opening, work.usage(), extensions, hides_thinking=hides)
+            answer = whole_message(
+                completion, opening, work.usage(), extensions, hides_thinking=hides, tells_ids=tells_ids
+            )
             return json_response(answer, work.request_id)
-        stream = MessageStream(opening, extensions, hides_thinking=body.hides_thinking)
+        stream = MessageStream(opening, extensions, hides_thinking=hides, tells_ids=tells_ids)
 
         def events(_: int, chunk: TextChunk) -> list[bytes]:
             return stream.take(chunk, work.usage())

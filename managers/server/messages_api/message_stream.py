@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from ...wire.answers import TextChunk, ToolCallPiece
 from ..errors import Answer
 from ..extension import Extensions
+from ..token_ids import prompt_token_ids
 from ..usage import Usage
 from .message_answers import (
     SIGNATURE,
@@ -79,10 +81,11 @@ class StopDelta(msgspec.Struct, frozen=True):
 
 
 class MessageDelta(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="message_delta"):
-    """Why the message ended, and the counts of all of it."""
+    """Why the message ended, and the counts of all of it; its tokens, where they are wanted."""
 
     delta: StopDelta
     usage: MessageUsage
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class MessageStop(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="message_stop"):
@@ -95,11 +98,15 @@ MessageEvent = MessageStart | BlockStart | Ping | BlockChange | BlockStop | Mess
 class MessageStream:
     """Makes the events of one message."""
 
-    def __init__(self, opening: MessageAnswer, extensions: Extensions, *, hides_thinking: bool) -> None:
+    def __init__(
+        self, opening: MessageAnswer, extensions: Extensions, *, hides_thinking: bool, tells_ids: bool
+    ) -> None:
         """opening: the message before anything has come of it."""
         self._opening = opening
         self._extensions = extensions
         self._hides_thinking = hides_thinking
+        self._tells_ids = tells_ids
+        self._token_ids: list[int] = []
         self._begun = False
         self._index = 0
         self._open: type[Any] | None = None  # the kind of the block that is open
@@ -112,8 +119,12 @@ class MessageStream:
         if not self._begun:
             self._begun = True
             extension = self._extensions.of_chunk(chunk, chunk.index)
-            start = msgspec.structs.replace(self._opening, usage=message_usage(usage), sapwood=extension)
+            ids = prompt_token_ids(chunk) if self._tells_ids else UNSET
+            start = msgspec.structs.replace(
+                self._opening, usage=message_usage(usage), prompt_token_ids=ids, sapwood=extension
+            )
             events += [MessageStart(message=start), Ping()]
+        self._token_ids += chunk.token_ids
         if chunk.reasoning:
             events += self._thinking(chunk.reasoning)
         if chunk.text:
@@ -129,7 +140,8 @@ class MessageStream:
 
     def last(self, usage: Usage) -> list[bytes]:
         """The events after the last chunk."""
-        return _encoded([MessageDelta(delta=self._stop, usage=message_usage(usage)), MessageStop()])
+        ids = self._token_ids if self._tells_ids else UNSET
+        return _encoded([MessageDelta(delta=self._stop, usage=message_usage(usage), token_ids=ids), MessageStop()])
 
     def fail(self, answer: Answer) -> list[bytes]:
         """The event of an error."""

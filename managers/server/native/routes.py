@@ -20,6 +20,7 @@ from ..extension import CacheAnswer, Relaxed, cache_answer, relaxed_of
 from ..reading import understand
 from ..responses import json_response
 from ..server_state import STATE
+from ..token_ids import prompt_token_ids
 from ..usage import EffortCounts, Usage, effort_counts
 from ..work import Work
 
@@ -100,6 +101,7 @@ class GenerateAnswer(msgspec.Struct, frozen=True):
     choices: list[Choice]
     usage: Usage
     cache: CacheAnswer | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ContinuationScore(msgspec.Struct, frozen=True):
@@ -140,7 +142,8 @@ async def generate(request: web.Request) -> web.StreamResponse:
         def answer(choices: list[Choice], told: TextChunk | Completion) -> GenerateAnswer:
             model = state.check_model(body.model)
             cache = cache_answer(told) if body.explain_cache else msgspec.UNSET
-            return GenerateAnswer(submit.request_id, model, choices, work.usage(), cache)
+            ids = prompt_token_ids(told) if body.return_token_ids else msgspec.UNSET
+            return GenerateAnswer(submit.request_id, model, choices, work.usage(), cache, ids)
 
         def events(_prompt: int, chunk: TextChunk) -> list[bytes]:
             return [msgspec.json.encode(answer([_chunk_choice(chunk)], chunk))]

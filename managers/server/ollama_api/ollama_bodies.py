@@ -70,6 +70,9 @@ class OllamaOptions(_DeclaredOptions, frozen=True, kw_only=True, forbid_unknown_
             raise InvalidRequest.about(("num_ctx",), text)
         if self.n not in (None, 1):
             raise InvalidRequest.about(("n",), f"must be 1: an answer is one completion; not {self.n}.")
+        if self.return_token_ids:
+            text = "is not known here; /generate has it, and /v1/chat/completions."
+            raise InvalidRequest.about(("return_token_ids",), text)
         penalized = self.repetition_penalty not in (None, 1)
         if penalized and self.repeat_last_n not in (None, -1):
             text = "may only be -1 beside a repeat_penalty, which looks at all of prompt and completion."

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from ...front.generation import Completion, ToolCall
 from ...wire.answers import Alternative, TextChunk, TokenLogprob, ToolCallPiece
 from ..extension import Extension, Extensions
+from ..token_ids import prompt_token_ids
 from ..usage import Usage
 from .bodies import ChatBody
 from .token_names import token_name
@@ -86,10 +87,12 @@ class ChatChoice(msgspec.Struct, frozen=True):
     message: ChatMessage
     logprobs: ChatLogprobs | None
     finish_reason: str
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A completion that is not streamed. `sapwood` is there where the request has a constraint."""
+    """A completion that is not streamed. `sapwood` is there where the request has a constraint, and token ids where it
+    wants them."""
 
     id: str
     object: str = "chat.completion"
@@ -97,6 +100,7 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    prompt_token_ids: list[int] | UnsetType = UNSET
     sapwood: Extension | UnsetType = UNSET
 
 
@@ -114,6 +118,7 @@ class ChatDeltaChoice(msgspec.Struct, frozen=True):
     delta: ChatDelta
     logprobs: ChatLogprobs | None
     finish_reason: str | None
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +130,7 @@ class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatDeltaChoice]
     usage: Usage | UnsetType | None = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
     sapwood: Extension | UnsetType = UNSET
 
 
@@ -138,6 +144,7 @@ class ChatAnswers:
         self._id = request_id
         self._created = int(time.time())
         self._begun: set[int] = set()
+        self._tells_ids = bool(body.return_token_ids)
         self._extensions = Extensions(constrained=body.constrained, explains_cache=bool(body.explain_cache))
 
     def whole(self, completions: list[list[Completion]], usage: Usage) -> ChatAnswer:
@@ -145,7 +152,13 @@ class ChatAnswers:
         choices = [self._choice(each) for each in completions[0]]
         extension = self._extensions.whole([each[0] for each in completions])
         return ChatAnswer(
-            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage, sapwood=extension
+            id=self._id,
+            created=self._created,
+            model=self._model,
+            choices=choices,
+            usage=usage,
+            prompt_token_ids=prompt_token_ids(completions[0][0]) if self._tells_ids else UNSET,
+            sapwood=extension,
         )
 
     def events(self, _prompt: int, chunk: TextChunk) -> list[bytes]:
@@ -155,15 +168,18 @@ class ChatAnswers:
             self._begun.add(chunk.index)
             extension = self._extensions.of_chunk(chunk, chunk.index)
             opening = ChatDeltaChoice(chunk.index, ChatDelta(role="assistant", content=""), None, None)
-            events.append(msgspec.json.encode(self._chunk([opening], self._no_usage, extension)))
+            prompt_ids = prompt_token_ids(chunk) if self._tells_ids else UNSET
+            events.append(msgspec.json.encode(self._chunk([opening], self._no_usage, extension, prompt_ids)))
         deltas = [ChatDelta(reasoning_content=chunk.reasoning)] if chunk.reasoning else []
         deltas += [ChatDelta(content=chunk.text)] if chunk.text else []
         deltas += [ChatDelta(tool_calls=[each]) for piece in chunk.tool_calls for each in _call_deltas(piece)]
         logprobs = _chat_logprobs(chunk.logprobs) if self._logprobs and chunk.logprobs else None
-        if logprobs is not None and not deltas:
+        token_ids = chunk.token_ids if self._tells_ids and chunk.token_ids else UNSET
+        if (logprobs is not None or token_ids is not UNSET) and not deltas:
             deltas = [ChatDelta()]
         for i, delta in enumerate(deltas):
-            choice = ChatDeltaChoice(chunk.index, delta, logprobs if i == 0 else None, None)
+            ids = token_ids if i == 0 else UNSET
+            choice = ChatDeltaChoice(chunk.index, delta, logprobs if i == 0 else None, None, ids)
             events.append(msgspec.json.encode(self._chunk([choice], self._no_usage)))
         if chunk.finish:
             choice = ChatDeltaChoice(chunk.index, ChatDelta(), None, chunk.finish.reason)
@@ -181,16 +197,24 @@ class ChatAnswers:
         message = ChatMessage(
             "assistant", content, reasoning_content=completion.reasoning or UNSET, tool_calls=calls or UNSET
         )
-        return ChatChoice(completion.index, message, logprobs, completion.finish_reason)
+        token_ids = completion.token_ids if self._tells_ids else UNSET
+        return ChatChoice(completion.index, message, logprobs, completion.finish_reason, token_ids)
 
     def _chunk(
         self,
         choices: list[ChatDeltaChoice],
         usage: Usage | UnsetType | None,
         extension: Extension | UnsetType = UNSET,
+        prompt_ids: list[int] | UnsetType = UNSET,
     ) -> ChatChunk:
         return ChatChunk(
-            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage, sapwood=extension
+            id=self._id,
+            created=self._created,
+            model=self._model,
+            choices=choices,
+            usage=usage,
+            prompt_token_ids=prompt_ids,
+            sapwood=extension,
         )
 
 

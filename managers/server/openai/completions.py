@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from ...front.generation import Completion
 from ...wire.answers import Alternative, TextChunk, TokenLogprob
 from ..extension import Extension, Extensions
+from ..token_ids import prompt_token_ids
 from ..usage import Usage
 from .bodies import CompletionBody
 from .token_names import token_name
@@ -37,6 +38,8 @@ class TextChoice(msgspec.Struct, frozen=True):
     text: str
     logprobs: TextLogprobs | None
     finish_reason: str | None
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class TextAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +62,7 @@ class TextAnswers:
 
     def __init__(self, body: CompletionBody, model: str, request_id: str) -> None:
         self._n = body.n or 1
+        self._tells_ids = bool(body.return_token_ids)
         self._explains_cache = bool(body.explain_cache)
         self._extensions = Extensions(constrained=body.constrained, explains_cache=self._explains_cache)
         self._logprobs = body.logprobs is not None
@@ -76,14 +80,17 @@ class TextAnswers:
     def events(self, prompt: int, chunk: TextChunk) -> list[bytes]:
         """The events that a chunk becomes; none where it has nothing to say yet."""
         explained = self._explains_cache and chunk.cache is not None
-        if not (chunk.text or chunk.finish or chunk.logprobs or chunk.prompt_logprobs or chunk.relaxed or explained):
+        told = self._tells_ids and bool(chunk.token_ids or chunk.prompt_ids)
+        says = chunk.text or chunk.finish or chunk.logprobs or chunk.prompt_logprobs or chunk.relaxed
+        if not (says or explained or told):
             return []
         index = prompt * self._n + chunk.index
         logprobs = None
         if self._logprobs:
             place = self._places.setdefault(index, _Place())
             logprobs = _text_logprobs(chunk.prompt_logprobs or [], chunk.logprobs, place)
-        choice = TextChoice(index, chunk.text, logprobs, chunk.finish.reason if chunk.finish else None)
+        reason = chunk.finish.reason if chunk.finish else None
+        choice = TextChoice(index, chunk.text, logprobs, reason, *self._ids(chunk))
         extension = self._extensions.of_chunk(chunk, index)
         return [msgspec.json.encode(self._answer([choice], self._no_usage, extension))]
 
@@ -95,7 +102,11 @@ class TextAnswers:
         logprobs = None
         if self._logprobs:
             logprobs = _text_logprobs(completion.prompt_logprobs or [], completion.logprobs or [], _Place())
-        return TextChoice(index, completion.text, logprobs, completion.finish_reason)
+        return TextChoice(index, completion.text, logprobs, completion.finish_reason, *self._ids(completion))
+
+    def _ids(self, told: TextChunk | Completion) -> tuple[list[int] | UnsetType, list[int] | UnsetType]:
+        """The ids of the prompt, once, and of the tokens."""
+        return (prompt_token_ids(told), told.token_ids) if self._tells_ids else (UNSET, UNSET)
 
     def _answer(
         self, choices: list[TextChoice], usage: Usage | UnsetType | None, extension: Extension | UnsetType = UNSET

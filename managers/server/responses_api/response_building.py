@@ -66,6 +66,7 @@ class ResponseBuilder:
         *,
         logprobs: bool = False,
         seal: bool = False,
+        tells_ids: bool = False,
         namespaces: Mapping[str, tuple[str, str]] = {},
     ) -> None:
         """response: as it begins. seal: reasoning items get `encrypted_content`. namespaces: of tools that have one, by
@@ -75,6 +76,7 @@ class ResponseBuilder:
         self._extensions = extensions
         self._wants_logprobs = logprobs
         self._seals = seal
+        self._tells_ids = tells_ids
         self._namespaces = namespaces
         self._number = 0
         self._output: list[OutputItem] = []  # those that are done
@@ -102,6 +104,8 @@ class ResponseBuilder:
         if extension is not UNSET:
             self.response = replace(self.response, sapwood=extension)
         self.token_ids += chunk.token_ids
+        if self._tells_ids and chunk.prompt_ids is not None:
+            self.response = replace(self.response, prompt_token_ids=chunk.prompt_ids)
         if chunk.reasoning:
             events += self._think(chunk.reasoning)
         elif self._wants_logprobs:
@@ -149,6 +153,8 @@ class ResponseBuilder:
 
     def _end(self, status: Status, usage: Usage, **fields: Any) -> None:
         done = int(time.time()) if status == "completed" else None
+        if self._tells_ids:
+            fields["token_ids"] = self.token_ids
         counts = ResponseCounts.of(usage)
         self.response = replace(
             self.response, status=status, output=[*self._output], usage=counts, completed_at=done, **fields

@@ -172,6 +172,8 @@ class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
     truncation: str = "disabled"
     usage: ResponseCounts | None = None
     user: str | None = None
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    token_ids: list[int] | UnsetType = UNSET
     sapwood: Extension | UnsetType = UNSET
 
 

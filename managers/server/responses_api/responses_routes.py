@@ -189,7 +189,7 @@ def _run(state: ServerState, store: ResponseStore, tenant: str, body: ResponseBo
     assert submit.chat is not None
     known = before.tokens() if before is not None else []
     chat: Chat = msgspec.structs.replace(submit.chat, known=known)
-    submit = msgspec.structs.replace(submit, chat=chat, tells_prompt=body.is_stored)
+    submit = msgspec.structs.replace(submit, chat=chat, tells_prompt=submit.tells_prompt or body.is_stored)
     label = f"responses user={body.user!r}" if body.user else "responses"
 
     def renamed(error: InvalidRequest, _: int) -> InvalidRequest:
@@ -200,6 +200,7 @@ def _run(state: ServerState, store: ResponseStore, tenant: str, body: ResponseBo
         Extensions(constrained=body.constrained, explains_cache=bool(body.explain_cache)),
         logprobs=body.wants_logprobs,
         seal=body.wants_sealed,
+        tells_ids=bool(body.return_token_ids),
         namespaces=tools.namespaces,
     )
     work = Work(state, request_id, [submit], label, renamed)
