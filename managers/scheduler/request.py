@@ -50,6 +50,7 @@ class Request:
         self.steps_in_flight = 0
         self.held = 0  # of the completion's last tokens; the grammar may take them back
         self.grammar = message.grammar
+        self.prediction = unpack_ids(message.prediction)
         self.speculates = False
         self.speculation = SpeculationState()
         self._sent = 0  # completion tokens

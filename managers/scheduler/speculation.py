@@ -3,9 +3,10 @@
 This decides what to guess and when guessing pays. It cannot change an answer: the worker samples every position as it
 would without, and a guess only saves the step in which it comes true.
 
-Three places are looked into, the likeliest first: the path of the radix tree behind the whole sequence (somebody had
-the same text before); the request's own tokens, where its last few occurred earlier (prompt lookup decoding, Saxena,
-2023); and the completions of requests that ended lately, where its last few tokens occurred.
+Four places are looked into, the likeliest first: what the request itself predicts of its completion; the path of the
+radix tree behind the whole sequence (somebody had the same text before); the request's own tokens, where its last few
+occurred earlier (prompt lookup decoding, Saxena, 2023); and the completions of requests that ended lately, where its
+last few tokens occurred.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class Speculator:
         if state.rate < self.cost.least_acceptance(streams):
             state.pause(request.produced)
             return _NOTHING
-        found = self._cache.continuation(request.namespace, request.tokens, most)
+        found = _predicted(request, most)
+        if not len(found):
+            found = self._cache.continuation(request.namespace, request.tokens, most)
         if not len(found):
             found = _repeated(request.tokens, most)
         if not len(found) and request.known >= NGRAM:
@@ -111,6 +114,23 @@ class Speculator:
     def forget(self) -> None:
         """Drop all that `remember` learnt."""
         self._seen.clear()
+
+
+def _predicted(request: Request, most: int) -> np.ndarray:
+    """`most` tokens, or fewer, that follow the completion's last few in the request's prediction: where these occur
+    several times, at the place nearest to as many tokens as there are."""
+    predicted, produced = request.prediction, request.produced
+    size = min(NGRAM, produced)
+    if len(predicted) <= size:
+        return _NOTHING
+    last = request.tokens[-size:]
+    starts = np.flatnonzero(predicted[: len(predicted) - size] == last[0])
+    for offset in range(1, size):
+        starts = starts[predicted[starts + offset] == last[offset]]
+    if not len(starts):
+        return _NOTHING
+    start = int(starts[np.argmin(np.abs(starts + size - produced))])
+    return predicted[start + size : start + size + most]
 
 
 def _repeated(tokens: np.ndarray, most: int) -> np.ndarray:

@@ -89,7 +89,8 @@ class PromptEncoder:
             sequences = [Sequence(prompt, _wanted(submit, len(prompt)))] * submit.n
         else:
             sequences = self._continued(submit, prompt, max_context)
-        requests = [self._request(submit, i, sequence, max_context) for i, sequence in enumerate(sequences)]
+        prediction = self._prediction(submit, max_context)
+        requests = [self._request(submit, i, each, max_context, prediction) for i, each in enumerate(sequences)]
         first = PromptText(self._tokenizer, self._characters, unpack_ids(requests[0].token_ids), fragments)
         text_before = self._prompt_text(submit) if submit.echo else ""
         return Encoded(submit, sequences, requests, text_before, first, reasoning)
@@ -188,7 +189,14 @@ class PromptEncoder:
             raise InvalidRequest.about(("prompt",), text)
         return min(ends) if bos_id is None else bos_id
 
-    def _request(self, submit: Submit, index: int, sequence: Sequence, max_context: int) -> TokenizedRequest:
+    def _prediction(self, submit: Submit, max_context: int) -> bytes:
+        """As much of it as a completion can come to."""
+        text = submit.prediction[: max_context * self._longest_token]
+        return pack_ids(np.asarray(self._tokenizer.encode_fragments([text])[:max_context])) if text else b""
+
+    def _request(
+        self, submit: Submit, index: int, sequence: Sequence, max_context: int, prediction: bytes
+    ) -> TokenizedRequest:
         sampling = submit.sampling
         room = max_context - len(sequence.token_ids)
         max_tokens = room if sampling.max_tokens < 0 else min(sampling.max_tokens, room)
@@ -209,6 +217,7 @@ class PromptEncoder:
             namespace=submit.namespace,
             priority=submit.priority,
             wanted=wanted if wanted is not None and wanted.start < len(sequence.token_ids) else None,
+            prediction=prediction,
         )
 
     def _prompt_text(self, submit: Submit) -> str:

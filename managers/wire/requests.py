@@ -83,6 +83,7 @@ class Submit(Message, frozen=True):
         scoring, of the continuation's, wherever it starts.
     stop: stop strings; the completion ends before the first one, unless `include_stop`.
     echo: the first text chunk of every sample starts with the prompt's own text.
+    prediction: what the completion is likely to say, for speculation; it never changes an answer.
     max_tokens in `sampling` is a cap; -1 means whatever the context leaves.
     constraint: what every completion must match; only without `score`.
     explain_cache: the report of where the prompt left the cached path quotes both.
@@ -105,6 +106,7 @@ class Submit(Message, frozen=True):
     priority: int = 0
     constraint: Constraint | None = None
     explain_cache: bool = False
+    prediction: str = ""
     tells_prompt: bool = False
 
 
@@ -114,7 +116,7 @@ class TokenizedRequest(Message, frozen=True):
     token_ids: packed prompt, at least one token; `len + max_tokens` fits the context.
     stop_ids: ids that end the completion (the model's EOS ids unless ignore_eos, and `stop_token_ids`).
     wanted: of the prompt's positions; log-probabilities never from position 0 on, which has none.
-    grammar: what the completion must match.
+    grammar: what the completion must match. prediction: packed, what it is likely to be.
     """
 
     request_id: str
@@ -126,6 +128,7 @@ class TokenizedRequest(Message, frozen=True):
     priority: int
     wanted: Wanted | None = None
     grammar: Compiled | None = None
+    prediction: bytes = b""
 
 
 class Abort(Message, frozen=True):

@@ -83,6 +83,7 @@ def to_submit(
         constraint=_constraint(request, chat),
         explain_cache=request.explain_cache,
         tells_prompt=request.return_token_ids,
+        prediction=request.prediction or "",
     )
     check_encodable(msgspec.structs.asdict(request))
     return submit

@@ -138,7 +138,8 @@ class GenerateRequest(CompletionFields, frozen=True, kw_only=True, forbid_unknow
         (they are only shown). parallel_tool_calls: whether it may call several; None means yes.
     add_generation_prompt: open the assistant's turn at the end; None means: unless `continue_final_message`.
     continue_final_message: leave the last message open, so that the completion continues it.
-    echo: the text starts with the prompt's text.
+    echo: the text starts with the prompt's text. prediction: what the completion is likely to say (a text with few
+        changes, say): it is then computed faster, and never differs.
     max_tokens: None means 128 for a prompt and what the context leaves for messages. 0 computes and caches the prompt.
     prompt_logprobs: as logprobs, for the prompt's tokens from position `logprob_start` on (position 0 has none).
     reasoning_effort: how hard a model that thinks before it answers is to think: none, minimal, low, medium, high or
@@ -182,6 +183,7 @@ class GenerateRequest(CompletionFields, frozen=True, kw_only=True, forbid_unknow
         Field("the first position of prompt_logprobs", lowest=0, highest=MAX_TOKENS, openai=False, language=False),
     ] = 0
     echo: bool = False
+    prediction: str | None = None
     request_id: Annotated[
         str | None, Field("the request's name, for answers and log", elsewhere=("rid",), openai=False, language=False)
     ] = None

@@ -7,7 +7,7 @@ wrong is tolerated, and listed in the answer's header (`front.requests.tolerated
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -35,6 +35,22 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
+
+
+class PredictedPart(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["text"]
+    text: str
+
+
+class Prediction(msgspec.Struct, forbid_unknown_fields=True):
+    """What the answer is likely to say."""
+
+    type: Literal["content"]
+    content: str | list[PredictedPart]
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
 class SharedFields(_Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,7 +175,7 @@ class ChatBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     separate_reasoning: bool | None = None
     reasoning_format: str | None = None
 
-    prediction: Any = None
+    prediction: Prediction | None = None
 
     def unused(self) -> list[str]:
         found = super().unused()
@@ -177,6 +193,7 @@ class ChatBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise InvalidRequest("max_completion_tokens and max_tokens are one field; give it once.", "max_tokens")
         fields["max_tokens"] = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         fields["logprobs"] = self._logprobs()
+        fields["prediction"] = None if self.prediction is None else self.prediction.text
         fields["tools"] = self.tools or None
         fields["tool_choice"] = self.tool_choice
         fields["parallel_tool_calls"] = self.parallel_tool_calls
@@ -233,8 +250,6 @@ def _filled(prompt: Any, place: str) -> Any:
 
 
 def _refuse_unsupported(body: ChatBody) -> None:
-    if body.prediction is not None:
-        raise InvalidRequest("prediction is not supported.", "prediction")
     for i, message in enumerate(body.messages):
         for key in ("function_call", "audio"):
             if message.get(key) is not None:

@@ -76,6 +76,7 @@ class Harness:
         logprobs: int | None = None,
         grammar: str | None = None,
         seed: int = 0,
+        prediction: list[int] | None = None,
     ) -> None:
         message = TokenizedRequest(
             request_id=name,
@@ -87,6 +88,7 @@ class Harness:
             priority=priority,
             wanted=Wanted("logprobs", score_start) if score_start is not None else None,
             grammar=Compiled(grammar, "llguidance", b"") if grammar is not None else None,
+            prediction=pack_ids(prediction or []),
         )
         self.answers[name, index] = Answer()
         self._take(self.scheduler.submit(message))

@@ -45,6 +45,46 @@ def test_the_tree_continues_a_sequence_that_it_holds_as_a_whole() -> None:
     assert speculator.propose(request_of([1, 2], [4]), 1).tolist() == []
 
 
+def predicting(prediction: list[int], produced: list[int], prompt: list[int] = PROMPT) -> Request:
+    request = request_of(prompt, produced)
+    request.prediction = np.array(prediction, np.int32)
+    return request
+
+
+def test_what_a_request_predicts_of_its_completion_comes_first() -> None:
+    speculator = Speculator(cache_with([*PROMPT, 1, 70, 71, 72]))
+    assert speculator.propose(request_of(PROMPT, [1]), 1).tolist() == [70, 71, 72]
+    prediction = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert speculator.propose(predicting(prediction, [1]), 1).tolist() == [2, 3, 4, 5]
+    assert speculator.propose(predicting(prediction, [1, 2, 3, 4, 5]), 1).tolist() == [6, 7, 8, 9]
+    assert speculator.propose(predicting(prediction, [99, 98, 97, 3, 4, 5, 6]), 1).tolist() == [7, 8, 9]
+    assert speculator.propose(predicting(prediction, [1, 2, 4]), 1).tolist() == [], "it went another way"
+    assert speculator.propose(predicting(prediction, [6, 7, 8, 9]), 1).tolist() == [], "it is at its end"
+    assert speculator.propose(predicting([], [1]), 1).tolist() == [70, 71, 72]
+
+
+def test_of_several_places_in_a_prediction_the_nearest_counts() -> None:
+    prediction = [1, 2, 3, 4, 50, 60, 1, 2, 3, 4, 51, 61]
+    speculator = Speculator(PrefixCache(10))
+    assert speculator.propose(predicting(prediction, [1, 2, 3, 4]), 1).tolist() == [50, 60, 1, 2]
+    assert speculator.propose(predicting(prediction, [1, 2, 3, 4, 50, 60, 1, 2, 3, 4]), 1).tolist() == [51, 61]
+
+
+@pytest.mark.parametrize("right", [0, 1, 6, 12])
+def test_a_prediction_saves_steps_and_never_changes_a_completion(right: int) -> None:
+    plain = Harness()
+    plain.submit("a", PROMPT, 12)
+    plain.run()
+    answer = completion(PROMPT, 12, [])
+    assert plain.answers["a", 0].token_ids == answer
+    predicted = Harness()
+    predicted.submit("a", PROMPT, 12, prediction=[*answer[:right], *([7] * (12 - right))])
+    predicted.run()
+    assert predicted.answers["a", 0].token_ids == answer
+    assert predicted.steps <= plain.steps
+    assert (predicted.steps < plain.steps) == (right > 1)
+
+
 def test_the_tree_of_another_namespace_is_never_looked_into() -> None:
     speculator = Speculator(cache_with([1, 2, 3, 4, 5, 6, 7, 8, 9], namespace="salt"))
     assert speculator.propose(request_of([1, 2], [3]), 1).tolist() == []

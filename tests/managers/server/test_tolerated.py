@@ -216,6 +216,27 @@ async def test_structured_outputs_hold_one_constraint(client, fields, param):
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize(
+    ("prediction", "text"),
+    [
+        ({"type": "content", "content": "x = 1"}, "x = 1"),
+        ({"type": "content", "content": [{"type": "text", "text": "x"}, {"type": "text", "text": " = 1"}]}, "x = 1"),
+        (None, ""),
+    ],
+)
+async def test_a_prediction_is_handed_on(client, front, prediction, text):
+    assert (await posted(client, CHAT, prediction=prediction))[0] == 200
+    assert front.submits[-1].prediction == text
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("prediction", ["x", {}, {"type": "text", "content": "x"}, {"type": "content", "content": 5}])
+async def test_what_is_no_prediction_is_refused(client, prediction):
+    status, answer, _ = await posted(client, CHAT, prediction=prediction)
+    assert (status, answer["error"]["param"].partition(".")[0]) == (400, "prediction")
+
+
+@pytest.mark.fast
 async def test_errors_name_a_field_as_the_body_does(client):
     status, answer, _ = await posted(client, CHAT, repeat_penalty=-1)
     assert (status, answer["error"]["param"]) == (400, "repeat_penalty")
