@@ -101,7 +101,7 @@ class KnownTokens:
         has_end = bool(completion) and completion[-1] in ends
         kept = completion[:-1] if has_end else completion
         said = b"".join(map(spell, kept))
-        if not (_names_in(shown, turn.called) if turn.called else shown.strip(_SPACES) == said.strip(_SPACES)):
+        if not (_holds(shown, turn.shows) if turn.shows else shown.strip(_SPACES) == said.strip(_SPACES)):
             return None
         if has_end and runs[end] == completion[-1]:
             return completion, _RunPlace(end + 1, 0)
@@ -124,14 +124,15 @@ def _advanced(runs: Sequence[_Run], place: _RunPlace, data: bytes) -> _RunPlace 
     return _RunPlace(run, offset)
 
 
-def _names_in(shown: bytes, names: Sequence[str]) -> bool:
-    """Whether a text has these names, in this order."""
+def _holds(shown: bytes, parts: Sequence[str]) -> bool:
+    """Whether a text has these parts, in this order."""
     at = 0
-    for name in names:
-        found = shown.find(name.encode(), at)
+    for part in parts:
+        data = part.encode("utf-8", "replace")
+        found = shown.find(data, at)
         if found < 0:
             return False
-        at = found + len(name)
+        at = found + len(data)
     return True
 
 

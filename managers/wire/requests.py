@@ -37,11 +37,12 @@ class ReasoningOptions(Part, frozen=True):
 
 class KnownTurn(Part, frozen=True):
     """Tokens of an earlier turn of a conversation, packed: of its prompt, from where the turn before ended, and of the
-    completion. called: the tools that this called, in order; a template may write the calls otherwise."""
+    completion. shows: where this called tools, which templates write otherwise than models do: what they have to show
+    of it all the same, in order."""
 
     prompt: bytes
     completion: bytes
-    called: list[str] = []
+    shows: list[str] = []
 
 
 class Chat(Part, frozen=True):

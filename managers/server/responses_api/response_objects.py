@@ -183,6 +183,11 @@ class ResponseDeleted(msgspec.Struct, frozen=True, kw_only=True):
     deleted: bool = True
 
 
+class InputTokens(msgspec.Struct, frozen=True):
+    input_tokens: int
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+
+
 class ItemList(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the items that a response was made from; first_id and last_id are empty where it is."""
 

@@ -18,9 +18,9 @@ from ...wire.errors import RequestAborted
 from ...wire.requests import KnownTurn
 from ..errors import Answer, answer_for
 from ..work import Work
-from .input_items import item_kind
+from .input_items import Conversation, item_kind
 from .response_building import ResponseBuilder
-from .response_objects import CustomCallItem, FunctionCallItem, ResponseObject
+from .response_objects import CustomCallItem, FunctionCallItem, MessageItem, ReasoningItem, ResponseObject
 from .response_store import EventLog, ResponseStore, StoredResponse, StoredTurn
 from .response_tools import in_namespace
 from .stream_records import ResponseEvent
@@ -46,6 +46,20 @@ def with_ids(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         return _PREFIXES.get(str(item_kind(item)), "item")
 
     return [item if item.get("id") else {**item, "id": f"{prefix(item)}_{uuid.uuid4().hex}"} for item in items]
+
+
+def tokens_of(turns: Sequence[StoredTurn], messages: Sequence[dict[str, Any]]) -> list[KnownTurn]:
+    """What is known of the tokens of a conversation whose sender refers to items of these turns, if of any. Calls count
+    as they were generated only where the conversation is that of the turn from its beginning on."""
+    for turn in turns:
+        earlier = Conversation()
+        earlier.add(turn.conversation(), ())
+        earlier.end()
+        said = [message for message in messages if message["role"] not in ("system", "developer")]
+        is_same = said[: len(earlier.messages)] == earlier.messages
+        known = turn.tokens()
+        return known if is_same else [msgspec.structs.replace(each, shows=[]) for each in known]
+    return []
 
 
 class ResponseRun:
@@ -110,16 +124,22 @@ class ResponseRun:
             prompt, before = self._prompt, b"".join(each.prompt + each.completion for each in self._tokens_before())
             if before and prompt.startswith(before):
                 prompt, apart = prompt[len(before) :], False
-            known = KnownTurn(prompt, pack_ids(self._builder.token_ids), self._called())
+            known = KnownTurn(prompt, pack_ids(self._builder.token_ids), self._shows())
         return StoredTurn(self._before, [*self._items, *output], len(self._items), known, apart)
 
     def _tokens_before(self) -> list[KnownTurn]:
         return self._before.tokens() if self._before is not None else []
 
-    def _called(self) -> list[str]:
-        """The tools that the response called, as the model knows them."""
-        calls = [item for item in self.response.output if isinstance(item, FunctionCallItem | CustomCallItem)]
-        return [in_namespace(item.namespace or None, item.name) for item in calls]
+    def _shows(self) -> list[str]:
+        """Where the response called tools: what any writing of it has to show, thoughts, text and the tools' names."""
+        shows: list[str] = []
+        for item in self.response.output:
+            if isinstance(item, MessageItem | ReasoningItem):
+                shows += [part.text.strip() for part in item.content]
+            else:
+                shows.append(in_namespace(item.namespace or None, item.name))
+        calls = any(isinstance(item, FunctionCallItem | CustomCallItem) for item in self.response.output)
+        return shows if calls else []
 
     # --- in the background -------------------------------------------------------------------------------------------
 

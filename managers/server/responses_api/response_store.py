@@ -138,7 +138,7 @@ class ResponseStore:
         self.size = 0
         self._limits = limits
         self._stored: OrderedDict[tuple[str, str], StoredResponse] = OrderedDict()
-        self._items: dict[tuple[str, str], Item] = {}
+        self._items: dict[tuple[str, str], tuple[Item, StoredTurn]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._lock = threading.RLock()
 
@@ -162,14 +162,14 @@ class ResponseStore:
             self._expire()
             return (tenant, response_id) in self._stored
 
-    def item(self, tenant: str, item_id: str, field: str) -> Item:
-        """An item of any of the tenant's responses. Raises UnknownResponse."""
+    def item(self, tenant: str, item_id: str, field: str) -> tuple[Item, StoredTurn]:
+        """An item of any of the tenant's responses, and the turn that it is of. Raises UnknownResponse."""
         with self._lock:
             self._expire()
-            item = self._items.get((tenant, item_id))
-        if item is None:
+            found = self._items.get((tenant, item_id))
+        if found is None:
             raise UnknownResponse(f"Item with id {item_id!r} not found.", field)
-        return item
+        return found
 
     def put(self, stored: StoredResponse) -> None:
         """Keep this, also again once it has changed; others are forgotten for it, or itself where it is too large."""
@@ -183,7 +183,7 @@ class ResponseStore:
             if stored.turn is not None:
                 self._hold(stored.turn)
                 for item in stored.turn.items:
-                    self._items[stored.tenant, item["id"]] = item
+                    self._items[stored.tenant, item["id"]] = item, stored.turn
             if stored.task is not None:
                 self._tasks.add(stored.task)
                 stored.task.add_done_callback(self._tasks.discard)
@@ -235,7 +235,7 @@ class ResponseStore:
         self.size -= stored.size
         turn = stored.turn
         for item in turn.items if turn is not None else ():
-            if self._items.get((stored.tenant, item["id"])) is item:
+            if self._items.get((stored.tenant, item["id"]), (None,))[0] is item:
                 del self._items[stored.tenant, item["id"]]
         while turn is not None:
             turn.users -= 1

@@ -6,7 +6,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -25,12 +25,12 @@ from ..reading import IGNORED, understand
 from ..responses import json_response
 from ..server_state import STATE, ServerState
 from ..work import Work
-from .response_bodies import ResponseBody
+from .response_bodies import Names, ResponseBody
 from .response_building import ResponseBuilder
 from .response_lists import PageQuery, input_page, read_number
-from .response_objects import ItemList, ResponseDeleted, ResponseObject
-from .response_runs import ResponseRun, with_ids
-from .response_store import ResponseStore, StoredResponse, StoreLimits
+from .response_objects import InputTokens, ItemList, ResponseDeleted, ResponseObject
+from .response_runs import ResponseRun, tokens_of, with_ids
+from .response_store import ResponseStore, StoredResponse, StoredTurn, StoreLimits
 from .response_tools import ToolSet
 from .stream_records import ResponseEvent
 
@@ -71,15 +71,15 @@ async def create(request: web.Request) -> web.StreamResponse:
             *request[IGNORED],
             *("reasoning.effort" if each == "reasoning_effort" else each for each in unused),
         )
-        return body, tenant, _run(state, store, tenant, body)
+        return body, tenant, _run(state, body, _asked(state, store, tenant, body))
 
     body, tenant, run = await understand(request, ResponseBody, understood)
     if body.background:
         await run.work.__aenter__()  # whose end is with the background's own
         stored = run.start(store, tenant)
-        return (
-            await _replayed(request, stored, -1) if body.stream else json_response(stored.response, run.work.request_id)
-        )
+        if body.stream:
+            return await _replayed(request, stored, -1)
+        return json_response(stored.response, run.work.request_id)
     async with run.work as work:
         try:
             if body.stream:
@@ -90,6 +90,22 @@ async def create(request: web.Request) -> web.StreamResponse:
         finally:
             _keep(run, body, store, tenant)
         return json_response(run.response, work.request_id)
+
+
+async def count_input(request: web.Request) -> web.StreamResponse:
+    """POST /v1/responses/input_tokens: how many tokens the prompt of such a request has."""
+    state, store = request.app[STATE], request.app[_STORE]
+    front, owner = state.require_ready(), _owner(request)
+
+    def understood(body: ResponseBody) -> AskedResponse:
+        return _asked(state, store, _tenant(owner, body.cache_salt or ""), body)
+
+    asked = await understand(request, ResponseBody, understood)
+    try:
+        tokenized = await front.tokenize(asked.submit)
+    except InvalidRequest as error:
+        raise error.renamed(asked.names) from None
+    return json_response(InputTokens(len(tokenized.token_ids)))
 
 
 def _keep(run: ResponseRun, body: ResponseBody, store: ResponseStore, tenant: str) -> None:
@@ -167,8 +183,18 @@ async def input_items(request: web.Request) -> web.StreamResponse:
     return json_response(input_page(items, PageQuery.of(request.query)))
 
 
-def _run(state: ServerState, store: ResponseStore, tenant: str, body: ResponseBody) -> ResponseRun:
-    """The checked work of a body, and what builds its answer. Raises InvalidRequest, naming fields of the body."""
+class AskedResponse(NamedTuple):
+    """A checked body. items: its input. before: what it goes on from."""
+
+    submit: Submit
+    names: Names
+    tools: ToolSet
+    items: list[dict[str, Any]]
+    before: StoredTurn | None
+
+
+def _asked(state: ServerState, store: ResponseStore, tenant: str, body: ResponseBody) -> AskedResponse:
+    """Raises InvalidRequest, naming fields of the body."""
     state.check_model(body.model)
     request_id = f"resp_{uuid.uuid4().hex}" if body.request_id is None else body.request_id
     if body.is_stored and store.has(tenant, request_id):
@@ -176,7 +202,14 @@ def _run(state: ServerState, store: ResponseStore, tenant: str, body: ResponseBo
     before = None
     if body.previous_response_id is not None:
         before = store.get(tenant, body.previous_response_id, "previous_response_id").ended_turn()
-    items = with_ids(body.items(lambda item_id, field: store.item(tenant, item_id, field)))
+    referred: list[StoredTurn] = []
+
+    def found(item_id: str, field: str) -> dict[str, Any]:
+        item, turn = store.item(tenant, item_id, field)
+        referred.append(turn)
+        return item
+
+    items = with_ids(body.items(found))
     native, tools, names = body.understood(before.conversation() if before is not None else (), items)
     info = state.front.info
     if not info.reasoning.thinks:  # agents say how hard to think without knowing whether the model does
@@ -187,24 +220,29 @@ def _run(state: ServerState, store: ResponseStore, tenant: str, body: ResponseBo
     except InvalidRequest as error:
         raise error.renamed(names) from None
     assert submit.chat is not None
-    known = before.tokens() if before is not None else []
+    known = before.tokens() if before is not None else tokens_of(referred[-1:], native.messages or [])
     chat: Chat = msgspec.structs.replace(submit.chat, known=known)
     submit = msgspec.structs.replace(submit, chat=chat, tells_prompt=submit.tells_prompt or body.is_stored)
-    label = f"responses user={body.user!r}" if body.user else "responses"
+    return AskedResponse(submit, names, tools, items, before)
+
+
+def _run(state: ServerState, body: ResponseBody, asked: AskedResponse) -> ResponseRun:
+    """The work of a body, and what builds its answer."""
 
     def renamed(error: InvalidRequest, _: int) -> InvalidRequest:
-        return error.renamed(names)
+        return error.renamed(asked.names)
 
     builder = ResponseBuilder(
-        _opening(state, body, submit, tools),
+        _opening(state, body, asked.submit, asked.tools),
         Extensions(constrained=body.constrained, explains_cache=bool(body.explain_cache)),
         logprobs=body.wants_logprobs,
         seal=body.wants_sealed,
         tells_ids=bool(body.return_token_ids),
-        namespaces=tools.namespaces,
+        namespaces=asked.tools.namespaces,
     )
-    work = Work(state, request_id, [submit], label, renamed)
-    return ResponseRun(work, builder, items, before, lambda: state.phase == "stopping")
+    label = f"responses user={body.user!r}" if body.user else "responses"
+    work = Work(state, asked.submit.request_id, [asked.submit], label, renamed)
+    return ResponseRun(work, builder, asked.items, asked.before, lambda: state.phase == "stopping")
 
 
 def _opening(state: ServerState, body: ResponseBody, submit: Submit, tools: ToolSet) -> ResponseObject:

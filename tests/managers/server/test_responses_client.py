@@ -140,6 +140,12 @@ def test_other_instructions_are_heeded_and_read_anew(client):
     assert 0 <= counts(second)[0] + counts(second)[2] - counts(third)[1] <= 1
 
 
+def test_input_is_counted_without_answering_it(client):
+    asked = {"model": MODEL, "input": QUESTION, "instructions": "Be terse.", "tools": [LOOK]}
+    counted = client.responses.input_tokens.count(**asked)
+    assert counted.input_tokens == counts(client.responses.create(**asked, max_output_tokens=1))[0]
+
+
 def test_the_background_goes_on_by_itself(client):
     begun = client.responses.create(model=MODEL, input="Tell.", background=True, max_output_tokens=30, temperature=0)
     assert begun.status in ("queued", "in_progress")
@@ -157,6 +163,7 @@ def test_what_is_cancelled_can_be_gone_on_from_without_computing_it_again(client
     stream = client.responses.create(
         model=MODEL, input="Tell.", background=True, stream=True, max_output_tokens=800, extra_body={"ignore_eos": True}
     )
+    response_id = ""
     with stream:
         for event in stream:
             if event.type == "response.created":
@@ -178,4 +185,4 @@ def test_errors_are_those_that_the_client_knows(client):
         client.responses.create(model=MODEL, input=[{"role": "user", "content": [{"type": "input_image"}]}])
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(model=MODEL, input="x " * 3000)
-    assert caught.value.body["param"] == "input"
+    assert caught.value.param == "input"

@@ -69,7 +69,19 @@ async def test_items_may_be_referred_to(client, front):
     first = await create(client)
     reference = {"type": "item_reference", "id": first["output"][0]["id"]}
     await create(client, input=[{"role": "user", "content": "a"}, reference, {"role": "user", "content": "b"}])
-    assert [m["role"] for m in front.submits[-1].chat.messages] == ["user", "assistant", "user"]
+    chat = front.submits[-1].chat
+    assert [m["role"] for m in chat.messages] == ["user", "assistant", "user"]
+
+
+async def test_who_refers_to_items_keeps_their_tokens_and_calls_where_all_is_as_it_was(client, front):
+    scripted(front, *ALL_KINDS)
+    first = await create(client, tools=[FUNCTION, CUSTOM, SPACE])
+    references = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    for words, shows in (("Hello", ["Let me see.", "I look.", "look", "patch", "fs.read"]), ("Hi", [])):
+        await create(client, instructions="I", input=[{"role": "user", "content": words}, *references])
+        (known,) = front.submits[-1].chat.known
+        assert known.completion == b"".join(bytes([100 + i, 0, 0, 0]) for i in range(len(ALL_KINDS)))
+        assert known.shows == shows
 
 
 async def test_what_is_not_stored_is_nowhere(client, front):
@@ -166,9 +178,9 @@ async def test_the_background_is_cancelled_once_and_for_all(client, front, event
     queued = await create(client, background=True)
     path = f"{PATH}/{queued['id']}"
     await eventually(lambda: bool(front.open))
-    for _ in range(2):
-        status, answer = await client.post(f"{path}/cancel", {})
-        assert (status, answer["status"]) == (200, "cancelled")
+    status, answer = await client.post(f"{path}/cancel", {})
+    assert (status, answer["status"]) == (200, "cancelled")
+    assert (await client.post(f"{path}/cancel", {})) == (200, answer)
     assert front.left_early == [queued["id"]]
     assert (await client.get(path))[1] == answer
     Response.model_validate(answer)

@@ -70,8 +70,8 @@ class Talk:
         return b"".join(map(self.tokenizer.token_bytes, ids))
 
 
-def turn(prompt, completion, called=()):
-    return KnownTurn(pack_ids(prompt), pack_ids(completion), list(called))
+def turn(prompt, completion, shows=()):
+    return KnownTurn(pack_ids(prompt), pack_ids(completion), list(shows))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -124,6 +124,20 @@ def test_calls_stay_as_they_were_generated_where_the_template_writes_them_otherw
     assert after[: len(prompt) + len(completion)] == prompt + completion
     other = talk.prompt(messages, [turn(prompt, completion, ["look", "other"])])
     assert talk.spelled(other) == talk.text(messages), "a call that the template does not show is not hidden"
+
+
+@pytest.mark.parametrize("thought", ["", "well, well"])
+def test_thoughts_before_a_call_are_kept_only_where_the_template_shows_them(tokenizer, thought):
+    talk = Talk(tokenizer, STRIPS)
+    prompt = talk.prompt([USER])
+    said = f"<think>{thought}</think>" if thought else ""
+    completion = of_bytes(tokenizer, f'{said}<tool_call>{{"name":"look"}}</tool_call>') + talk.end
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages = [USER, {"role": "assistant", "content": said, "tool_calls": [call]}, NEXT]
+    after = talk.prompt(messages, [turn(prompt, completion, [thought, "look"])])
+    assert after[: len(prompt)] == prompt
+    kept = after[: len(prompt) + len(completion)] == prompt + completion
+    assert kept == (not thought)
 
 
 def test_thinking_that_a_template_strips_is_not_kept(tokenizer):
