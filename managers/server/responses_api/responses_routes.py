@@ -274,6 +274,14 @@ def _opening(state: ServerState, body: ResponseBody, submit: Submit, tools: Tool
 
 ENDPOINTS = (
     Endpoint("POST", "/v1/responses", create, "Answer a conversation", ResponseBody, ResponseObject, ResponseEvent),
+    Endpoint(
+        "POST",
+        "/v1/responses/input_tokens",
+        count_input,
+        "How many tokens such a request's prompt has",
+        ResponseBody,
+        InputTokens,
+    ),
     Endpoint("GET", "/v1/responses/{id}", retrieve, "A stored response", answer=ResponseObject, event=ResponseEvent),
     Endpoint("DELETE", "/v1/responses/{id}", delete, "Forget a stored response", answer=ResponseDeleted),
     Endpoint("POST", "/v1/responses/{id}/cancel", cancel, "End a response in the background", answer=ResponseObject),
