@@ -17,6 +17,7 @@ from .turns import RESULT_ROLES, TurnForm, as_user_text, kind_of, reformed, turn
 
 Conversation = tuple[list[Message], Tools | None]
 _LEADING = ("system", "developer")
+_NAMES = ("role", "name", "tool_call_id")
 _FLAT = TurnForm(calls_as_text=True, results_as_user=True)
 
 
@@ -141,9 +142,13 @@ def _merged(messages: Sequence[Message], role: str) -> list[Message]:
 
 
 def _joined(messages: Sequence[Message]) -> Message:
-    """One message of several, with what the first ones say beside their texts."""
-    others = {key: value for each in reversed(messages) for key, value in each.items()}
-    return {**others, "content": "\n\n".join(each["content"] for each in messages if each["content"])}
+    """One message of several. Their texts stand one below the other; of all else the first one counts."""
+    joined: Message = {}
+    for key in dict.fromkeys(key for each in messages for key in each):
+        values = [each[key] for each in messages if key in each]
+        is_text = key not in _NAMES and all(isinstance(value, str) for value in values)
+        joined[key] = "\n\n".join(filter(None, values)) if is_text else values[0]
+    return joined
 
 
 def _as_tool(result: Message, can: Abilities) -> Message:

@@ -369,3 +369,12 @@ def test_a_system_text_that_is_shown_at_times_only_goes_to_the_user_at_the_other
     assert prompt(nemo, [S, U, A, U]) == "<user>U.<assistant>A.<user>S.+U."
     asked = [S, U, call("c1"), result("c1")]
     assert prompt(nemo, asked) == '<user>S.\n\nU.<assistant>[f0 {"a": 1}]<tool>R.'
+
+
+def test_thoughts_of_merged_messages_are_merged_too(prompt: Render) -> None:
+    source = GEMMA.replace("{{ m.content | trim }}", "({{ m.reasoning_content }}){{ m.content }}")
+    thinks = [{**A, "reasoning_content": each} for each in "xy"]
+    assert (
+        prompt(source, [{**U, "name": "Ann"}, U, *thinks, U])
+        == "<user>()U.\n\nU.<model>(x\n\ny)A.\n\nA.<user>()U.<model>"
+    )
