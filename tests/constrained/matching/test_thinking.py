@@ -13,9 +13,12 @@ from sapwood.constrained.compiler import compile_constraint
 from sapwood.constrained.matching.constraint_loader import ConstraintLoader, LoadedConstraint
 from sapwood.constrained.spec import Compiled, Constraint, Thinking, with_thinking
 from sapwood.constrained.vocabulary import Vocabulary
+from sapwood.runtime.text.thoughts.marks import ReasoningFormat
+from sapwood.runtime.text.thoughts.thought_parser import ReasoningParser
 from tests.constrained.conftest import Compilers, llguidance_regex, llguidance_schema
 from tests.constrained.matching.test_completion import Completion, ids_in
 
+PIECES = {b"<", b"</", b"think", b">", b"/", b"th", b"ink", b"<?", b"", b"a", b"x"}
 PLAIN = Thinking(inside=True, opening="<think>", closing="</think>", gap="\n\n")
 SCHEMA = {
     "type": "object",
@@ -178,3 +181,26 @@ def test_schema_of_the_library_and_thinking_have_keys_of_their_own() -> None:
     keys = {with_thinking(compiled, each).key for each in (PLAIN, changed(budget=3), changed(inside=False))}
     assert len(keys) == 3
     assert with_thinking(None, PLAIN).engine == "none"
+
+
+@pytest.mark.parametrize("gap", ["", "\n\n"])
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("pattern", ["<?[a-c]{1,3}>?", "(<think>)?[a-c]{2}", r"[\n ]{0,2}x|<thin"])
+def test_who_reads_it_finds_the_same_answer(smollm2: Vocabulary, pattern: str, inside: bool, gap: str) -> None:
+    """Random completions full of pieces of marks: what a reader takes for the answer is what the constraint allows."""
+    marks = ReasoningFormat("think", "<think>", "</think>")
+    pieces = smollm2.bits(i for i, data in enumerate(smollm2.token_bytes) if data and data.strip() in PIECES)
+    template = loaded(smollm2, llguidance_regex(pattern), changed(inside=inside, gap=gap, budget=8))
+    for seed in range(12):
+        rng = random.Random(seed)
+        completion = Completion(template.start(jump_forward=seed % 2 == 0), smollm2)
+        while not (completion.edits and completion.edits[-1].complete):
+            mask = completion.mask()
+            some = mask & pieces if rng.random() < 0.7 else mask
+            edit = completion.take(rng.choice(ids_in(some if some.any() else mask)))
+            assert not edit.failure
+        parser = ReasoningParser(marks, "inside" if inside else "unknown", gap)
+        text = completion.data.decode("utf-8", "replace")
+        parts = [parser.push(each) for each in text] + [parser.flush()]
+        answer = "".join(each for _, each in parts)
+        assert re.fullmatch(pattern, answer), (text, answer)
