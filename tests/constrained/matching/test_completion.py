@@ -21,7 +21,7 @@ from sapwood.constrained.engines.registry import load
 from sapwood.constrained.matching.backtracking import MAX_TRIES
 from sapwood.constrained.matching.completion import ConstrainedCompletion
 from sapwood.constrained.matching.constraint_loader import ConstraintLoader
-from sapwood.constrained.matching.interface import Edit
+from sapwood.constrained.matching.interface import Edit, TokenConstraint
 from sapwood.constrained.spec import Compiled
 from sapwood.constrained.vocabulary import Vocabulary
 from tests.constrained.conftest import Compilers, llguidance_regex, llguidance_schema
@@ -53,7 +53,7 @@ SCHEMAS: list[Any] = [
 class Completion:
     """What a worker keeps of a row: it follows the edits to the letter."""
 
-    constraint: ConstrainedCompletion
+    constraint: TokenConstraint
     vocabulary: Vocabulary
     token_ids: list[int] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)

@@ -72,8 +72,10 @@ SAID = "<think>\nwhy STOP é\n</think>\n\nyes STOP no"
 
 @settings(max_examples=60, deadline=None)
 @given(cuts=st.sets(st.integers(1, 60)))
-def test_any_cut_gives_the_same_and_stop_strings_are_looked_for_in_the_answer(cuts: set[int]) -> None:
-    tokenizer = with_control_tokens.__wrapped__()([])
+def test_any_cut_gives_the_same_and_stop_strings_are_looked_for_in_the_answer(
+    with_control_tokens: Make, cuts: set[int]
+) -> None:
+    tokenizer = with_control_tokens([])
     made = encoded(tokenizer, PLAIN, stop="STOP")
     ids = tokenizer.encode(SAID)
     chunks = fed(output(tokenizer, made), ids, cuts)
