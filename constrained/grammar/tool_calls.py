@@ -15,6 +15,8 @@ from ..schema.document import parse_json
 from ..spec import ConstraintError
 
 Schema = dict[str, Any] | bool
+LARK = "x-lark"
+"""A keyword of a string's schema: the Lark grammar that the string matches. It stands alone, beside the type."""
 
 
 class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ from .ebnf import ebnf_to_lark
 from .lark import json_grammar, lark_grammar, literal, regex_terminal, text_terminal, with_whitespace
 from .raw_text import LOOKS, SCALARS, raw_text
 from .tool_calls import (
+    LARK,
     AnswerConstraint,
     CallForm,
     FieldForm,
@@ -28,6 +29,7 @@ from .tool_calls import (
     joined,
     read_tool_calls,
 )
+from .user_lark import user_lark
 
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}:,] ?|[^"{}:,]+|"')
 
@@ -189,6 +191,13 @@ class _CallsCompiler:
 
     def _json(self, schema: dict[str, Any] | bool) -> tuple[str, Any]:
         """The right side of a rule for the JSON of a schema, and its checks."""
+        lark = _string_grammar(schema)
+        if lark is not None:
+            key, definition = lark
+            head, tail = (f'{{{json.dumps(key)}: "', '"}') if key else ('"', '"')
+            inner = f"%lark {{\n{user_lark(definition, quoted=True)}\n}}"
+            self._rules.append(f"input{len(self._rules)}: {inner}")
+            return f"{text_terminal(head)} input{len(self._rules) - 1} {text_terminal(tail)}", None
         inner = msgspec.structs.replace(self._arguments, body=json.dumps(schema, ensure_ascii=False))
         checked = check_schema(inner, lambda grammar: self._attempt(json_grammar(grammar, inner)))
         self._made.enforced += checked.enforced
@@ -218,7 +227,13 @@ class _CallsCompiler:
         """The rule of one argument."""
         head = joined(form.open, [parameter.key])
         forms, spans = [], []
-        if parameter.text:
+        lark = _string_grammar(parameter.text[0]) if len(parameter.text) == 1 else None
+        if lark is not None:
+            begin, end = joined(head, form.text_open), joined(form.text_close)
+            self._rules.append(f"{name}l: %lark {{\n{user_lark(lark[1], quoted=False)}\n}}")
+            forms.append(_sequence([*_terms(begin), f"{name}l", *_terms(end)]))
+            spans.append(_nested(begin, [], end))
+        elif parameter.text:
             begin, end = joined(head, form.text_open), joined(form.text_close)
             forms.append(_sequence([*_terms(begin), *self._text(f"{name.upper()}T", parameter, form, end)]))
             spans.append(_nested(begin, [], end))
@@ -278,6 +293,20 @@ class _CallsCompiler:
         self._rules.append(rule)
         is_json = answer.kind.startswith("json")
         return {"begin": joined(self._wanted.text.begin), "json": is_json, "checks": checks}
+
+
+def _string_grammar(schema: dict[str, Any] | bool) -> tuple[str, str] | None:
+    """(property, Lark grammar) of a schema that is of a string with a grammar, or of an object with just that string;
+    the property is "" for a string."""
+    if not isinstance(schema, dict):
+        return None
+    if LARK in schema:
+        return "", str(schema[LARK])
+    properties = schema.get("properties")
+    if isinstance(properties, dict) and len(properties) == 1:
+        [(key, only)] = properties.items()
+        return (key, str(only[LARK])) if isinstance(only, dict) and LARK in only else None
+    return None
 
 
 def _nested(begin: Parts, inside: list[CheckedSpan], end: Parts | None) -> CheckedSpan:

@@ -211,3 +211,50 @@ def test_the_format_of_calls_is_an_option(smollm2_path: Path, tool_format: str) 
             assert call.name == "look_up" or choice == "required"
         free = engine.generate(messages=ASK, tools=[NOW, TOOL], max_tokens=20, temperature=0)
         assert free.text or free.tool_calls
+
+
+def test_with_tools_the_answer_is_the_constraints_or_a_call(engine: Engine) -> None:
+    """As at OpenAI: under auto one or the other, with required the call alone, with none the answer alone."""
+    answer_schema = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}
+    kinds = set()
+    fields: dict[str, Any] = {
+        "tools": [TOOL],
+        "json_schema": answer_schema,
+        "max_tokens": 150,
+        "parallel_tool_calls": False,
+    }
+    answer = engine.generate(messages=ASK, **fields, n=8, temperature=1.5, seed=3)
+    for completion in answer.completions:
+        kinds.add(completion.finish_reason)
+        if completion.tool_calls:
+            assert completion.text == ""
+            jsonschema.validate(json.loads(completion.tool_calls[0].arguments), SCHEMA)
+        else:
+            assert json.loads(completion.text) == {"city": "Rome"}
+    assert kinds <= {"stop", "tool_calls"}
+    must = engine.generate(messages=ASK, **fields, tool_choice="required", seed=1)
+    assert (must.finish_reason, must.text, len(must.tool_calls)) == ("tool_calls", "", 1)
+    del fields["parallel_tool_calls"]
+    shown = engine.generate(messages=ASK, **fields, tool_choice="none", seed=1)
+    assert (json.loads(shown.text), shown.tool_calls) == ({"city": "Rome"}, [])
+
+
+def test_a_custom_tool_gets_text_that_its_grammar_allows(engine: Engine) -> None:
+    grammar = {"type": "grammar", "grammar": {"syntax": "regex", "definition": 'say "[a-c]{3}"\\n'}}
+    tool = {"type": "custom", "custom": {"name": "run", "format": grammar}}
+    choice = {"type": "custom", "custom": {"name": "run"}}
+    fields: dict[str, Any] = {"tools": [TOOL, tool], "tool_choice": choice, "max_tokens": 100, "seed": 5}
+    answer = engine.generate(messages=ASK, **fields)
+    [call] = answer.tool_calls
+    assert (call.name, call.custom, answer.finish_reason) == ("run", True, "tool_calls")
+    assert re.fullmatch('say "[a-c]{3}"\n', call.arguments)
+    pieces = [piece for chunk in engine.generate_stream(messages=ASK, **fields) for piece in chunk.tool_calls]
+    assert "".join(piece.arguments for piece in pieces) == call.arguments
+    assert all(piece.custom for piece in pieces)
+    lark = {
+        "type": "grammar",
+        "grammar": {"syntax": "lark", "definition": 'start: "x\\"" WORD "\\n"\nWORD: /[a-z]{2}/'},
+    }
+    tool["custom"]["format"] = lark
+    [call] = engine.generate(messages=ASK, **fields).tool_calls
+    assert re.fullmatch('x"[a-z]{2}\n', call.arguments)

@@ -17,12 +17,13 @@ from sapwood.constrained.compiler import compile_constraint
 from sapwood.constrained.engines.llguidance import LLGuidanceTemplate
 from sapwood.constrained.matching.checks import Checker
 from sapwood.constrained.matching.completion import ConstrainedCompletion
-from sapwood.constrained.spec import Constraint
+from sapwood.constrained.spec import Constraint, ConstraintError
 from sapwood.constrained.vocabulary import Vocabulary, vocabulary_of
 from sapwood.managers.tokenizer.tool_calling import ModelTools, model_tools
 from sapwood.runtime.text.chat.tools.call_parser import ToolCallParser
 from sapwood.runtime.text.chat.tools.channels import ChannelParser
-from sapwood.runtime.text.chat.tools.known_formats import IN_ORDER
+from sapwood.runtime.text.chat.tools.custom_input import input_schema
+from sapwood.runtime.text.chat.tools.known_formats import BY_NAME, GPT_OSS, IN_ORDER
 from sapwood.runtime.text.chat.tools.tool_constraint import tool_calls_constraint
 from sapwood.runtime.text.chat.tools.tool_format import ToolFormat
 from sapwood.runtime.text.tokenizers.base import Tokenizer
@@ -207,3 +208,111 @@ def test_the_answer_is_what_it_must_match_or_calls(style: ToolFormat) -> None:
         assert matcher(own, answer={"kind": "choice", "body": '["yes", "no"]'})("no") == ""
         assert matcher(own, answer={"kind": "regex", "body": "a+"})("aa") == ""
         assert matcher(own, answer={"kind": "ebnf", "body": 'root ::= "x" root | "y"'})("xxy") == ""
+
+
+LARK = """
+start: "x\\"" WORD "\\n" (LINE "\\n")* end
+WORD: /[a-z"\\n]{2}/
+LINE: /[^\\n]+/ // a line
+end: "*** End {Patch}"
+"""
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "lfm2", "llama3", "mistral"])
+def test_the_input_of_a_custom_tool_matches_its_lark_grammar(name: str) -> None:
+    """Also where it is written within a JSON string, whose escapes are not the grammar's."""
+    style = BY_NAME[name]
+    tool = {"type": "function", "function": {"name": "p", "parameters": input_schema("input", "lark", LARK)}}
+    for own in models(style):
+        allowed = matcher(own, [tool])
+        for text in ('x"ab\n*** End {Patch}', 'x""\n\nq "\\ é\n*** End {Patch\n*** End {Patch}'):
+            assert allowed(written(style, ("p", {"input": text}))) == ""
+        for text in ('x"a*\n*** End {Patch}', 'x"ab\n\n*** End {Patch}', 'x"ab\n', "y"):
+            assert allowed(written(style, ("p", {"input": text}))) != ""
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "start: <|im_end|>",
+        "start: <[5]>",
+        "start: %json {}",
+        '%import common.X\nstart: "a"',
+        'start: "a" }\nother: "c"',
+        "start: @other",
+        "start: missing",
+        'rule: "no start"',
+        "start: /(?=a)b/",
+    ],
+)
+def test_a_lark_grammar_that_is_wrong_or_reaches_out_of_itself_is_refused(definition: str) -> None:
+    tool = {"type": "function", "function": {"name": "p", "parameters": input_schema("input", "lark", definition)}}
+    for name in ("hermes", "qwen3-coder"):
+        with pytest.raises(ConstraintError):
+            matcher(models(BY_NAME[name])[0], [tool])
+
+
+CHANNEL_MARKS = ["<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|call|>", "<|return|>"]
+
+
+def test_completions_in_channels() -> None:
+    own = model(GPT_OSS, CHANNEL_MARKS, ends=["<|call|>", "<|return|>"])
+    think = "<|channel|>analysis<|message|>Hm [x] {1}.<|end|><|start|>assistant"
+    remark = "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
+    call = "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+    good, bad = json.dumps({"city": "x", "count": 3}), json.dumps({"city": "x", "count": 2})
+    answer = "<|channel|>final<|message|>Well."
+    allowed = matcher(own)
+    for text in (answer, think + answer, call + good, think + remark + call + good, think + think + answer):
+        assert allowed(text) == "", text
+    for text in ("Well.", call + bad, think + "<|channel|>other<|message|>", think):
+        assert allowed(text) != "", text
+    must = matcher(own, required=True)
+    assert must(think + call + good) == ""
+    assert must(think + answer) != ""
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "multipleOf": 7.5}}, "required": ["n"]}
+    formatted = matcher(own, answer={"kind": "json_schema", "body": json.dumps(schema)})
+    final = "<|channel|>final<|message|>"
+    assert formatted(think + final + '{"n":15}') == ""
+    assert formatted(think + final + '{"n":16}') != ""
+    assert formatted(answer) != ""
+    assert formatted(call + good) == ""
+    assert read(own, think + remark + call + good) == ("I look.", [("weather", json.loads(good))])
+
+
+def test_control_tokens_are_allowed_where_the_format_has_them_and_nowhere_else() -> None:
+    style = BY_NAME["mistral"]
+    own = models(style)[1]
+    body = tool_calls_constraint(
+        own.tools.style, TOOLS, None, required=False, parallel=True, token_ids=own.tools.token_ids
+    )
+    compiled = compile_constraint(Constraint("tool_calls", json.dumps(body)), own.vocabulary)
+    matching = LLGuidanceTemplate(compiled.payload, own.vocabulary).start()
+    [call, arguments] = own.ids("[TOOL_CALLS][ARGS]")
+
+    def control() -> set[int]:
+        mask = matching.mask()
+        return {i for i in own.tokenizer.control_ids if mask[i // 32] >> (i % 32) & 1}
+
+    end = set(own.tokenizer.eos_ids)
+    assert control() == {call} | end
+    for token_id in own.ids("See "):
+        assert matching.accept(token_id)
+    assert control() == {call} | end
+    assert matching.accept(call)
+    assert control() == set()
+    for token_id in own.ids("weather"):
+        assert matching.accept(token_id)
+    assert control() == {arguments}
+    assert matching.forced() == b""  # a control token is no text to jump forward over
+    assert matching.accept(arguments)
+    for token_id in own.ids('{"city": "'):
+        assert matching.accept(token_id)
+    assert control() == set()
+
+
+def test_the_spelling_of_a_mark_in_plain_tokens_is_no_mark() -> None:
+    own = models(BY_NAME["mistral"])[1]
+    plain = own.tokenizer.encode("[TOOL_CALLS]now[ARGS]{}")
+    parser = ToolCallParser(own.tools.style, FUNCTIONS)
+    assert parser.push(own.shown(plain)).text + parser.flush().text == "[TOOL_CALLS]now[ARGS]{}"
