@@ -107,7 +107,8 @@ class _CallsCompiler:
         for i, each in enumerate(wanted.lead):
             end = joined(each.end)
             if end and isinstance(end[0], str):
-                self._rules.append(f"leadtext{i}[lazy]: /(?s:.*){literal(end.pop(0))}/")
+                self._rules.append(f"leadtext{i}[lazy]: /(?s:.*){literal(end[0])}/")
+                end = end[1:]
             else:
                 self._rules.append(f"leadtext{i}: /(?s:.*)/")
             self._rules.append(f"lead{i}: {_sequence([*_terms(each.begin), f'leadtext{i}', *_terms(end)])}")

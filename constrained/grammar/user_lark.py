@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-import re._constants as sre
-import re._parser as sre_parser
+from importlib import import_module
 from typing import Any
 
 from ..spec import ConstraintError
 from .lark import literal
+
+sre: Any = import_module("re._constants")
+sre_parser: Any = import_module("re._parser")
 
 _TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|\#[^\n]*)|(?P<string>"(?:[^"\\\n]|\\.)*"i?)|(?P<regex>/(?:[^/\\\n]|\\.)+/[imslux]*)"""

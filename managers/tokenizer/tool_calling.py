@@ -8,6 +8,7 @@ import string
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -107,10 +108,9 @@ def constraint_with_tools(submit: Submit, model: ModelTools | None) -> Constrain
     return msgspec.structs.replace(constraint, kind="tool_calls", body=body, strict=strict)
 
 
-def _with_input(tool: dict[str, object], submit: Submit) -> dict[str, object]:
+def _with_input(tool: dict[str, Any], submit: Submit) -> dict[str, Any]:
     """A custom tool with its grammar in the schema of its one parameter."""
     function = tool["function"]
-    assert isinstance(function, dict)
     wanted = submit.chat.custom.get(function["name"]) if submit.chat is not None else None
     if wanted is None:
         return tool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -224,14 +225,20 @@ def _call(call: ToolCall) -> ChatToolCall:
     return ChatToolCall(id=call.id, type="function", function=CalledFunction(call.arguments, call.name))
 
 
+def _called(arguments: str, name: str | UnsetType, *, custom: bool) -> dict[str, Any]:
+    """What is called, under the name of its kind."""
+    return {"custom": CalledCustom(arguments, name)} if custom else {"function": CalledFunction(arguments, name)}
+
+
 def _call_deltas(piece: ToolCallPiece) -> list[ToolCallDelta]:
     """The opening of a call, without arguments, and what is new of its arguments, each as a delta of its own."""
-    kind, make = ("custom", CalledCustom) if piece.custom else ("function", CalledFunction)
     deltas = []
     if piece.id:
-        deltas.append(ToolCallDelta(index=piece.index, id=piece.id, type=kind, **{kind: make("", piece.name)}))
+        called = _called("", piece.name, custom=piece.custom)
+        kind = "custom" if piece.custom else "function"
+        deltas.append(ToolCallDelta(index=piece.index, id=piece.id, type=kind, **called))
     if piece.arguments:
-        deltas.append(ToolCallDelta(index=piece.index, **{kind: make(piece.arguments)}))
+        deltas.append(ToolCallDelta(index=piece.index, **_called(piece.arguments, UNSET, custom=piece.custom)))
     return deltas
 
 
