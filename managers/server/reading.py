@@ -50,10 +50,12 @@ async def read_body(request: web.Request) -> bytes:
     return b"".join(parts)
 
 
-async def understand(request: web.Request, struct: type[S], function: Callable[[S], T]) -> T:
+async def understand(request: web.Request, struct: type[S], function: Callable[[S], T], data: bytes | None = None) -> T:
     """What `function`, which needs no event loop, makes of the request's body. Raises InvalidRequest for what is no
-    `struct`, and what `function` raises. What the struct tolerates is left out, and listed in the answer's header."""
-    data = await read_body(request)
+    `struct`, and what `function` raises. What the struct tolerates is left out, and listed in the answer's header.
+
+    data: the body, where it was read before."""
+    data = await read_body(request) if data is None else data
 
     def understood(data: bytes) -> T:
         body, request[IGNORED], request[SPELLED] = decode_tolerant(data, struct)

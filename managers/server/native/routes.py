@@ -17,12 +17,13 @@ from ...wire.requests import Submit
 from ..endpoints import Endpoint
 from ..events import stream_events
 from ..extension import CacheAnswer, Relaxed, cache_answer, relaxed_of
-from ..reading import understand
+from ..reading import read_body, understand
 from ..responses import json_response
 from ..server_state import STATE
 from ..token_ids import prompt_token_ids
 from ..usage import EffortCounts, Usage, effort_counts
 from ..work import Work
+from .sglang_generate import asks_as_sglang, generate_as_sglang
 
 
 class GenerateBody(GenerateRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -136,7 +137,10 @@ async def generate(request: web.Request) -> web.StreamResponse:
         )
         return body, submit
 
-    body, submit = await understand(request, GenerateBody, understood)
+    data = await read_body(request)
+    if asks_as_sglang(data):
+        return await generate_as_sglang(request, data)
+    body, submit = await understand(request, GenerateBody, understood, data)
     async with Work(state, submit.request_id, [submit], "generate") as work:
 
         def answer(choices: list[Choice], told: TextChunk | Completion) -> GenerateAnswer:
