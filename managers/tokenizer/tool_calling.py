@@ -26,6 +26,10 @@ from ..wire.errors import InvalidRequest, Path
 from ..wire.requests import CUSTOM_INPUT, Submit
 
 LONGEST_COMPLAINT = 500  # it may quote what it complains of
+_PLAIN = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^a-zA-Z0-9])*(?![?*+{])")
+"""The start of a pattern that is plain text; its last character may not be repeated."""
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_CLASS, _GROUP = re.compile(r"\[\^?\]?[^\]]*\]"), re.compile(r"\([^()]*\)")
 _CALL = re.compile(r"calls\[(\d+)\]: ")
 _SHORT = 9  # what Mistral's templates ask of an id: so many letters and digits
 _LETTERS = string.ascii_letters + string.digits
@@ -71,8 +75,9 @@ def constraint_with_tools(submit: Submit, model: ModelTools | None) -> Constrain
     """What the completion must match, tool calls as this model writes them. Raises InvalidRequest.
 
     Where the request has a constraint of its own, the completion matches that or calls tools; where it must call
-    tools, that constraint does not apply. A function that says `"strict": false` relaxes the schemas of all: there is
-    one grammar.
+    tools, that constraint does not apply. A regex that spells out a call from its first character on stands alone: who
+    sends it says what is called, and with what. A function that says `"strict": false` relaxes the schemas of all:
+    there is one grammar.
     """
     constraint, chat = submit.constraint, submit.chat
     if constraint is None or chat is None or not calls_tools(submit):
@@ -80,6 +85,8 @@ def constraint_with_tools(submit: Submit, model: ModelTools | None) -> Constrain
     if model is None:
         text = ": this model's chat template has a format for tool calls that is not supported; start the engine with "
         raise InvalidRequest([("tools",), f"{text}tool_format set to one of {', '.join(TOOL_FORMATS)}."], "tools")
+    if constraint.kind == "regex" and _spells_a_call(constraint.body, model):
+        return constraint
     tools = [_with_input(tool, submit) for tool in chat.tools or []]
     strict = constraint.strict and all(tool["function"].get("strict") is not False for tool in tools)
     has_answer = constraint.kind != "tool_calls" and chat.tool_choice != "required"
@@ -108,6 +115,17 @@ def constraint_with_tools(submit: Submit, model: ModelTools | None) -> Constrain
     return msgspec.structs.replace(constraint, kind="tool_calls", body=body, strict=strict)
 
 
+def _spells_a_call(regex: str, model: ModelTools) -> bool:
+    """Whether all that this pattern matches begins as calls do; marks that are control tokens no text spells."""
+    plain = _PLAIN.match(regex)
+    begins = _ESCAPED.sub(r"\1", plain[0]) if plain is not None else ""
+    bare, around = "", _CLASS.sub("", _ESCAPED.sub("", regex))
+    while bare != around:
+        bare, around = around, _GROUP.sub("", around)
+    marks = [each for each in model.style.triggers if each not in model.token_ids]
+    return "|" not in bare and any(begins.startswith(each) for each in marks)
+
+
 def _with_input(tool: dict[str, Any], submit: Submit) -> dict[str, Any]:
     """A custom tool with its grammar in the schema of its one parameter."""
     function = tool["function"]
@@ -122,7 +140,7 @@ def complaint_about(submit: Submit, constraint: Constraint, text: str) -> Invali
     """A compiler's complaint in terms of the request: its calls are of the request's tools, in their order."""
     path: Path = (constraint.kind,)
     chat = submit.chat
-    if chat is not None and calls_tools(submit):
+    if chat is not None and calls_tools(submit) and constraint.kind == "tool_calls":
         path = ("tools",)
         if text.startswith("answer: ") and submit.constraint is not None:
             path, text = (submit.constraint.kind,), text.removeprefix("answer: ")

@@ -25,13 +25,22 @@ _KINDS = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+THREAD = "thread"  # the field that asks for a conversation which the server holds
 
 
-class MessageProblem(msgspec.Struct, frozen=True):
+class ThreadDetails(msgspec.Struct, frozen=True):
+    """By this Anthropic's clients know that a conversation is not held here, and go on by sending all of it."""
+
+    error_code: str = "thread_unsupported_request"
+    unsupported: tuple[str, ...] = ("thread",)
+
+
+class MessageProblem(msgspec.Struct, frozen=True, omit_defaults=True):
     """type: what kind of error; message: what was wrong and what is allowed."""
 
     type: str
     message: str
+    details: ThreadDetails | None = None
 
 
 class MessageError(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
@@ -44,7 +53,8 @@ class MessageError(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
 def message_error(status: int, detail: ErrorDetail) -> MessageError:
     """Anthropic's form."""
     kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    return MessageError(error=MessageProblem(kind, detail.message))
+    details = ThreadDetails() if status == 400 and detail.param == THREAD else None
+    return MessageError(error=MessageProblem(kind, detail.message, details))
 
 
 class TextBlock(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):

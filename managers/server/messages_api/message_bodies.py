@@ -56,6 +56,7 @@ class CountBody(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     container: Any = None
     mcp_servers: Any = None
     fallbacks: Any = None
+    thread: Any = None
 
     def request(self) -> tuple[GenerateRequest, MessageNames]:
         """The one native request that this is. Raises InvalidRequest naming the field."""
@@ -223,5 +224,6 @@ _UNSUPPORTED = {
     "container": "is not supported; nothing is run here.",
     "mcp_servers": "is not supported; tools are called by who asks.",
     "fallbacks": "is not supported; one model is served.",
+    "thread": "is not supported; send the whole conversation: what was read before is in the cache.",
     "response_format": "is OpenAI's; here it is output_config.format.",
 }

@@ -124,3 +124,12 @@ def test_keys_that_no_client_could_send_are_refused(tmp_path: Path, given: list[
         file.write_text(text)
     with pytest.raises(ConfigError, match="--api-key"):
         read_keys(given, None if given else str(file))
+
+
+async def test_a_thread_is_refused_as_anthropics_clients_know_it(client: Any) -> None:
+    body = {"max_tokens": 2, "messages": [{"role": "user", "content": "Hi"}], "thread": {"type": "create"}}
+    status, answer = await client.post("/v1/messages", body)
+    assert status == 400
+    assert answer["error"]["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    status, answer = await client.post("/v1/messages", {**body, "thread": None, "temperature": -1})
+    assert (status, "details" in answer["error"]) == (400, False)

@@ -55,7 +55,20 @@ def _name_and_arguments(call: Mapping[str, Any]) -> tuple[str, str]:
     function = call.get("function", call)
     arguments = function.get("arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    return str(function.get("name", "")), text or "{}"
+    return str(function.get("name", "")), _as_models_write(text) or "{}"
+
+
+def _as_models_write(text: str) -> str:
+    """JSON that a client has written anew, without spaces or with escapes, in the form in which completions have it: so
+    it is the same tokens again. Any other text stays as it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    forms = ((ascii_too, ends) for ascii_too in (True, False) for ends in (None, (",", ":")))
+    if any(text == json.dumps(value, ensure_ascii=ascii_too, separators=ends) for ascii_too, ends in forms):
+        return json.dumps(value, ensure_ascii=False)
+    return text
 
 
 def _text(content: Any) -> str:

@@ -191,3 +191,23 @@ def test_text_of_tools_never_becomes_a_control_token(smollm2: Tokenizer) -> None
         fragments = ChatTemplate(source, smollm2).render(with_tools_shown(SMOLLM2, [USER], [tool], source), [tool])
         counts.append(sum(isinstance(fragment, int) for fragment in fragments))
     assert counts[0] == counts[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        ('{"city":"São Paulo","days":[1,2]}', '{"city": "São Paulo", "days": [1, 2]}'),  # as JavaScript writes it
+        ('{"city": "S\\u00e3o Paulo", "days": [1, 2]}', '{"city": "São Paulo", "days": [1, 2]}'),  # as Python's json
+        ('{"city": "São Paulo", "days": [1, 2]}', '{"city": "São Paulo", "days": [1, 2]}'),
+        ('{"price":1e2}', '{"price":1e2}'),  # nothing that would be another number, another key or another text
+        ('{"a":1,"a":2}', '{"a":1,"a":2}'),
+        ('{"a": "\\u002f"}', '{"a": "\\u002f"}'),
+        ('{"a" : 1}', '{"a" : 1}'),
+        ('{"a": ', '{"a": '),
+        ("", "{}"),
+    ],
+)
+def test_arguments_that_a_client_wrote_anew_are_shown_as_completions_have_them(sent: str, shown: str) -> None:
+    turn = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add", "arguments": sent}}]}
+    [message] = with_tools_shown(SMOLLM2, [turn], None, PLAIN)
+    assert message["content"] == f'<tool_call>[{{"name": "add", "arguments": {shown}}}]</tool_call>'
