@@ -78,7 +78,7 @@ def to_submit(
         echo=request.echo,
         skip_special_tokens=request.skip_special_tokens,
         allow_control_tokens=request.allow_control_tokens,
-        namespace=request.cache_salt,
+        namespace=request.cache_salt if request.cache_prompt else f"{request.cache_salt}:{uuid.uuid4().hex}",
         priority=request.priority,
         constraint=_constraint(request, chat),
         explain_cache=request.explain_cache,

@@ -53,6 +53,10 @@ class CompletionFields(SamplingParams, frozen=True, kw_only=True, forbid_unknown
     cache_salt: Annotated[
         str, Field("only requests of the same salt share cached prefixes", elsewhere=("extra_key",), language=False)
     ] = ""
+    cache_prompt: Annotated[
+        bool,
+        Field("false: nothing cached is used, and what is computed is shared with no other request", language=False),
+    ] = True
     explain_cache: Annotated[
         bool,
         Field("the answer says where the prompt left the cached path, and why", language=False),

@@ -204,8 +204,6 @@ async def test_numbers_that_json_does_not_have_are_refused_by_field(client, valu
         (CHAT, {"messages": USER, "tools": [tool("f", parameters=[])]}, "tools[0].function.parameters"),
         (CHAT, {"messages": USER, "tools": [tool("f", parameters={"type": "array"})]}, "tools[0].function.parameters"),
         (CHAT, {"messages": USER, "tools": [tool("f", strict=1)]}, "tools[0].function.strict"),
-        (CHAT, {"messages": USER, "tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
-        (CHAT, {"messages": USER, "tools": TOOLS, "regex": "a"}, "regex"),
         (CHAT, {"messages": USER, "tools": TOOLS, "min_tokens": 3}, "min_tokens"),
         (CHAT, {"messages": USER, "tool_choice": "none", "tools": [{"type": "function"}]}, "tools[0].function"),
         (CHAT, {"messages": USER, "echo": True}, "echo"),

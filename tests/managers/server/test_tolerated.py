@@ -216,6 +216,17 @@ async def test_structured_outputs_hold_one_constraint(client, fields, param):
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize("path", BASES)
+async def test_who_wants_nothing_cached_has_a_namespace_of_its_own(client, front, path):
+    for fields in ({"cache_prompt": False}, {"cache_prompt": False}, {"cache_prompt": True}, {"cache_salt": "a"}):
+        status, answer, listed = await posted(client, path, **fields)
+        assert (status, listed) == (200, None), answer
+    one, other, shared, salted = (submit.namespace for submit in front.submits)
+    assert len({one, other, shared, salted}) == 4
+    assert (shared, salted) == ("", "a")
+
+
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("prediction", "text"),
     [
