@@ -145,6 +145,14 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/models/{id:.+}", model, "One model", answer=ServedModel),
     Endpoint("GET", "/health", health, "Whether requests can be served", answer=Readiness),
     Endpoint("GET", "/metrics", metrics, "Counts and times, for Prometheus", media="text/plain"),
-    Endpoint("POST", "/flush_cache", flush_cache, "Forget every cached prefix that is not in use", EmptyBody, Freed),
+    Endpoint(
+        "POST",
+        "/flush_cache",
+        flush_cache,
+        "Forget every cached prefix that is not in use",
+        EmptyBody,
+        Freed,
+        needs_body=False,
+    ),
     Endpoint("POST", "/abort", abort, "End an open request", AbortBody, Aborted),
 )

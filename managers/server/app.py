@@ -22,6 +22,7 @@ from .messages_api import message_routes
 from .native import render, routes, tokens
 from .ollama_api import ollama_models, ollama_routes
 from .openai import routes as openai_routes
+from .openapi import openapi_endpoint
 from .reading import IGNORED, MAX_BODY_BYTES, SPELLED
 from .responses import begin_headers, noted_headers
 from .responses_api import responses_routes
@@ -31,7 +32,7 @@ log = logger("server")
 
 _BATCHES = re.compile(r"/*(v1/+)?(batches|files)(/|$)")
 LAST_ANSWERS_SECONDS = 0.5  # at shutdown, for handlers to send their last event once their streams have ended
-ENDPOINTS: tuple[Endpoint, ...] = (
+_DESCRIBED: tuple[Endpoint, ...] = (
     *openai_routes.ENDPOINTS,
     *responses_routes.ENDPOINTS,
     *message_routes.ENDPOINTS,
@@ -42,6 +43,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *tokens.ENDPOINTS,
     *admin.ENDPOINTS,
 )
+ENDPOINTS = (*_DESCRIBED, openapi_endpoint(_DESCRIBED))
 _ENDPOINTS: web.AppKey[dict[str, Endpoint]] = web.AppKey("endpoints", dict)
 """By a resource's canonical path (of several methods at one path, one)."""
 

@@ -23,7 +23,8 @@ class Endpoint:
 
     summary: what it is for, in a phrase. body: what it takes, None for nothing. answer: what a success has in its
     body, None for no JSON (then `media` says what). event: of what its stream is made, None where it has none.
-    error: the form of its errors.
+    error: the form of its errors. stream_media: what a stream is called. status: what its answers always have; another
+    than 200 where it is there only to say that it is not supported. needs_body: whether a body must be sent.
     """
 
     method: str
@@ -35,6 +36,9 @@ class Endpoint:
     event: object = None
     error: ErrorShape = openai_error
     media: str = "application/json"
+    stream_media: str = "text/event-stream"
+    status: int = 200
+    needs_body: bool = True
 
     @property
     def tolerant_path(self) -> str:

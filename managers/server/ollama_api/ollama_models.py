@@ -193,11 +193,11 @@ _MODELS = "Models are not managed here: `sapwood pull` fetches one, and `sapwood
 _REFUSED = (
     ("POST", "embed", 404, _EMBEDDINGS),
     ("POST", "embeddings", 404, _EMBEDDINGS),
-    ("POST", "pull", 501, _MODELS),
-    ("POST", "push", 501, _MODELS),
-    ("POST", "create", 501, _MODELS),
-    ("POST", "copy", 501, _MODELS),
-    ("DELETE", "delete", 501, _MODELS),
+    ("POST", "pull", 404, _MODELS),
+    ("POST", "push", 404, _MODELS),
+    ("POST", "create", 404, _MODELS),
+    ("POST", "copy", 404, _MODELS),
+    ("DELETE", "delete", 404, _MODELS),
 )
 
 
@@ -208,8 +208,10 @@ def _asked(
     summary: str,
     answer: type[msgspec.Struct] | None,
     body: type[msgspec.Struct] | None = None,
+    status: int = 200,
 ) -> Endpoint:
-    return Endpoint(method, f"/api/{name}", handler, f"{summary}, as Ollama has it", body, answer, error=ollama_error)
+    summary = f"{summary}, as Ollama has it"
+    return Endpoint(method, f"/api/{name}", handler, summary, body, answer, error=ollama_error, status=status)
 
 
 ENDPOINTS = (
@@ -217,5 +219,8 @@ ENDPOINTS = (
     _asked("GET", "ps", processes, "What is loaded", OllamaProcesses),
     _asked("POST", "show", show, "About the model", OllamaShown, ShowBody),
     _asked("GET", "version", version, "The version", OllamaVersion),
-    *(_asked(method, name, _refusal(status, why), "Not supported", None) for method, name, status, why in _REFUSED),
+    *(
+        _asked(method, name, _refusal(status, why), "Not supported", None, status=status)
+        for method, name, status, why in _REFUSED
+    ),
 )

@@ -89,6 +89,7 @@ ENDPOINTS = (
         OllamaChatAnswer,
         OllamaChatAnswer,
         ollama_error,
+        stream_media=JSON_LINES.content_type,
     ),
     Endpoint(
         "POST",
@@ -99,5 +100,6 @@ ENDPOINTS = (
         OllamaGenerateAnswer,
         OllamaGenerateAnswer,
         ollama_error,
+        stream_media=JSON_LINES.content_type,
     ),
 )
