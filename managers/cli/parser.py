@@ -18,8 +18,15 @@ _SERVE = """\
 Serve a model over HTTP, to OpenAI's clients and to anything that speaks JSON.
 
 Prompts that start alike share their computed prefix by themselves; `usage` in every answer says how many prompt
-tokens were cached. Endpoints: /v1/completions, /v1/chat/completions, /v1/responses, /v1/models, /generate, /score,
-/render, /health, /metrics, /flush_cache, /abort.
+tokens were cached. Endpoints, which /openapi.json describes:
+
+  OpenAI     /v1/chat/completions, /v1/completions, /v1/models, /v1/models/{id}, /v1/responses, /v1/responses/{id},
+             /v1/responses/{id}/cancel, /v1/responses/{id}/input_items
+  Anthropic  /v1/messages, /v1/messages/count_tokens
+  Ollama     /api/chat, /api/generate, /api/tags, /api/show, /api/ps, /api/version; and, only to say that it is not
+             supported, /api/embed, /api/embeddings, /api/pull, /api/push, /api/create, /api/copy, /api/delete
+  its own    /generate, /score, /render, /apply-template, /tokenize, /detokenize, /tokenizer_info
+  about it   /health, /metrics, /flush_cache, /abort, /openapi.json
 """
 _BATCH = """\
 Answer a file of requests in OpenAI's batch format, one JSON object on each line:

@@ -21,6 +21,7 @@ _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 _ANY = {
     400: "The request is wrong; the message names the field and says what is allowed.",
+    401: "A key is needed, and none of them was sent.",
     403: "The origin may not ask this server.",
     404: "There is no such model, path or object.",
     405: "The path has other methods.",
