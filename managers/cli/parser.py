@@ -21,7 +21,7 @@ Prompts that start alike share their computed prefix by themselves; `usage` in e
 tokens were cached. Endpoints, which /openapi.json describes:
 
   OpenAI     /v1/chat/completions, /v1/completions, /v1/models, /v1/models/{id}, /v1/responses, /v1/responses/{id},
-             /v1/responses/{id}/cancel, /v1/responses/{id}/input_items
+             /v1/responses/{id}/cancel, /v1/responses/{id}/input_items, /v1/responses/input_tokens
   Anthropic  /v1/messages, /v1/messages/count_tokens
   Ollama     /api/chat, /api/generate, /api/tags, /api/show, /api/ps, /api/version; and, only to say that it is not
              supported, /api/embed, /api/embeddings, /api/pull, /api/push, /api/create, /api/copy, /api/delete
