@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from ...runtime.records import unpack_ids
 from ...runtime.text.tokenizers.base import Fragment, Tokenizer
@@ -29,8 +30,10 @@ class _RunPlace:
 class KnownTokens:
     """Finds known tokens in conversations as one tokenizer's model has them."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, pieces: Sequence[bytes] | None = None) -> None:
+        """pieces: the bytes of each token, where somebody has them at hand."""
         self._tokenizer = tokenizer
+        self._pieces = pieces or [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
         probe = tokenizer.encode_fragments(["a"])
         self._adds_space = b"".join(map(tokenizer.token_bytes, probe)) == b" a"
 
@@ -41,24 +44,43 @@ class KnownTokens:
         place = _RunPlace(0, 0)
         for turn in turns:
             prompt, completion = unpack_ids(turn.prompt).tolist(), unpack_ids(turn.completion).tolist()
-            places = self._walk(runs, place, prompt)
-            if len(places) < len(prompt):
+            behind = self._whole(runs, place, prompt)
+            if behind is None:
+                places = self._walk(runs, place, prompt)
                 taken = _last(places, lambda at: at.offset == 0 and at.run > 0 and isinstance(runs[at.run - 1], int))
-                ids, place = ids + prompt[:taken], places[taken - 1] if taken else place
+                ids, place = [*ids, *prompt[:taken]], places[taken - 1] if taken else place
                 break
-            ids, place = ids + prompt, places[-1] if places else place
-            places = self._walk(runs, place, completion)
-            if len(places) == len(completion) and (not places or _is_whole(runs, places[-1])):
-                ids, place = ids + completion, places[-1] if places else place
+            ids += prompt
+            place = behind
+            behind = self._whole(runs, place, completion)
+            if behind is not None and _is_whole(runs, behind):
+                ids += completion
+                place = behind
                 continue
             written = self._written_otherwise(runs, place, completion, turn)
             if written is None:
+                places = self._walk(runs, place, completion)
                 taken = _last(places, lambda at: _is_clean(runs, at))
                 ids, place = ids + completion[:taken], places[taken - 1] if taken else place
                 break
             kept, place = written
             ids += kept
         return [*ids, *_rest(fragments, runs, place)]
+
+    def _whole(self, runs: Sequence[_Run], place: _RunPlace, ids: list[int]) -> _RunPlace | None:
+        """The place behind all of these tokens, if they are there."""
+        control, pieces = self._tokenizer.control_ids, self._pieces
+        at: _RunPlace | None = place
+        for is_control, neighbours in groupby(ids, control.__contains__):
+            run = list(neighbours)
+            straight = (
+                None if is_control or at is None else _advanced(runs, at, b"".join([pieces[each] for each in run]))
+            )
+            if straight is None and at is not None:  # token by token, for ids that stand as they are and added spaces
+                places = self._walk(runs, at, run)
+                straight = places[-1] if len(places) == len(run) else None
+            at = straight
+        return at
 
     def _walk(self, runs: Sequence[_Run], place: _RunPlace, ids: Sequence[int]) -> list[_RunPlace]:
         """The places behind each of these tokens, as far as the conversation has them."""
@@ -79,7 +101,7 @@ class KnownTokens:
             return _RunPlace(place.run + 1, 0) if here == token_id else None
         if token_id in self._tokenizer.control_ids:
             return None
-        data = self._tokenizer.token_bytes(token_id)
+        data = self._pieces[token_id]
         starts = place.offset == 0 and (place.run == 0 or isinstance(runs[place.run - 1], int))
         if starts and self._adds_space and data.startswith(b" "):
             without = _advanced(runs, place, data[1:])
@@ -95,7 +117,7 @@ class KnownTokens:
         end = next((i for i in range(place.run, len(runs)) if runs[i] in ends), None)
         if end is None:
             return None
-        spell = self._tokenizer.token_bytes
+        spell = self._pieces.__getitem__
         between = (spell(each) if isinstance(each, int) else each for each in runs[place.run : end])
         shown = b"".join(between)[place.offset :]
         has_end = bool(completion) and completion[-1] in ends

@@ -61,7 +61,7 @@ class PromptEncoder:
         pieces = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
         self._characters = characters_begun(pieces)
         self._longest_token = max(1, *map(len, pieces))
-        self._known = KnownTokens(tokenizer)
+        self._known = KnownTokens(tokenizer, pieces)
 
     def encode(self, submit: Submit, max_context: int) -> Encoded:
         """The request's sequences, each shorter than `max_context` tokens. Raises InvalidRequest naming the field."""

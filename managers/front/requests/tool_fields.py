@@ -22,7 +22,7 @@ _ALLOWED_CHOICES = (
     '{"type": "custom", "custom": {"name": …}} or '
     '{"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": […]}}'
 )
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _KINDS = ("function", "custom")
 
 Tool = dict[str, Any]
@@ -47,7 +47,7 @@ def check_tools(tools: Sequence[Tool] | None) -> None:
         place, said = _named_part(("tools", i), tool)
         name = said["name"]
         if not _NAME.fullmatch(name):
-            text = f"must be of 1 to 64 letters, digits, dots, dashes or underscores; not {name!r}."
+            text = f"must be of 1 to 128 letters, digits, dots, dashes or underscores; not {name!r}."
             raise InvalidRequest.about((*place, "name"), text)
         if name in names:
             raise InvalidRequest.about((*place, "name"), f"is {name!r}, which another tool has.")

@@ -10,7 +10,9 @@ from sapwood.managers.tokenizer.known_tokens import KnownTokens
 from sapwood.managers.wire.requests import KnownTurn
 from sapwood.runtime.records import pack_ids
 from sapwood.runtime.text.chat.prompts import ChatPrompts
+from sapwood.runtime.text.tokenizers.gguf_tokenizer import tokenizer_from_metadata
 from sapwood.runtime.text.tokenizers.loading import load_tokenizer
+from tests.runtime.text import record_llama_cpp
 
 TRIMS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}"
@@ -52,7 +54,7 @@ class Talk:
         self.tokenizer = tokenizer
         self.prompts = ChatPrompts({"default": template or tokenizer.chat_template}, tokenizer)
         self.known = KnownTokens(tokenizer)
-        self.end = tokenizer.encode("<|im_end|>", allow_control=True)
+        self.end = sorted(tokenizer.eos_ids)[-1:]
 
     def fragments(self, messages):
         return self.prompts.render(messages)
@@ -96,6 +98,25 @@ def test_any_tokens_of_the_same_text_are_kept_over_several_turns(tokenizer, seed
         before = prompt + completion
         messages = [*messages, {"role": "assistant", "content": said}, NEXT]
     assert before != talk.prompt(messages)[: len(before)], "without knowing them others would be chosen"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_spaces_that_a_tokenizer_adds_by_itself_are_no_difference(seed):
+    tokenizer = tokenizer_from_metadata(record_llama_cpp.sentencepiece_metadata(record_llama_cpp.mistral_model()))
+    turns_of = (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
+        "{% else %}{{ ' ' + m.content + eos_token }}{% endif %}{% endfor %}"
+    )
+    talk, messages, turns, before = Talk(tokenizer, turns_of), [USER], [], []
+    for i, said in enumerate(("It carries water", "x  y", "日本 é")):
+        prompt = talk.prompt(messages, turns)
+        assert prompt[: len(before)] == before
+        completion = [*split_anyhow(tokenizer, f" {said}", seed + i), *tokenizer.eos_ids]
+        turns.append(turn(prompt[len(before) :], completion))
+        before = prompt + completion
+        messages = [*messages, {"role": "assistant", "content": said}, NEXT]
+        assert talk.spelled(talk.prompt(messages, turns)) == talk.spelled(talk.prompt(messages))
+    assert talk.prompt(messages)[: len(before)] != before
 
 
 def test_without_known_tokens_nothing_changes(tokenizer):
