@@ -57,7 +57,7 @@ class PromptTooLong(InvalidRequest):
         """length: of the prompt, in tokens, as far as it is known."""
         limit = f"This model's maximum context length is {max_context} tokens, prompt and completion together"
         return cls(
-            f"{limit}, and the prompt is too long: it has {length}; at most {max_context - 1} may be given.", path
+            f"{limit}, and the prompt is too long: it has {length} tokens; at most {max_context - 1} may be given.", path
         )
 
 
