@@ -316,3 +316,33 @@ def test_the_spelling_of_a_mark_in_plain_tokens_is_no_mark() -> None:
     plain = own.tokenizer.encode("[TOOL_CALLS]now[ARGS]{}")
     parser = ToolCallParser(own.tools.style, FUNCTIONS)
     assert parser.push(own.shown(plain)).text + parser.flush().text == "[TOOL_CALLS]now[ARGS]{}"
+
+
+CHECKED = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "step": {"type": "number", "multipleOf": 7.5},
+        "set": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+    },
+    "required": ["text"],
+}
+
+
+@pytest.mark.parametrize("style", PLAIN, ids=lambda each: each.name)
+def test_what_no_grammar_expresses_is_checked_in_arguments_too(style: ToolFormat) -> None:
+    """Whatever stands in a text that looks like the beginning of a value."""
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": CHECKED}}]
+    fields = style.fields
+    decoy = f"{fields.open}step{fields.json.split(chr(10))[0]}1 " if fields is not None else '"step": 1 '
+    decoy = re.sub("[\ue000-\ue003]", "", decoy)
+    for own in models(style):
+        text = decoy if own is models(style)[0] else "plain"
+        allowed = matcher(own, tools)
+        for good in ({"step": 15}, {"set": ["a", "b"]}, {"step": 7.5, "set": ["a"]}):
+            call = ("weather", {"text": text, **good})
+            assert allowed(written(style, call)) == allowed(written(style, call, call)) == "", call
+        for bad in ({"step": 16}, {"set": ["a", "b", "a"]}):
+            call = ("weather", {"text": text, **bad})
+            assert allowed(written(style, call)) != "", call
+            assert allowed(written(style, ("weather", {"text": text}), call)) != "", call
