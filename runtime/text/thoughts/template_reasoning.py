@@ -150,10 +150,21 @@ class TemplateReasoning:
 
     def _renamed(self, message: Message) -> Message:
         given = next((message[each] for each in FIELDS if isinstance(message.get(each), str) and message[each]), None)
-        if given is None or message["role"] != "assistant":
+        if given is None or message["role"] != "assistant" or self.field is None:
             return message
         rest = {key: value for key, value in message.items() if key not in FIELDS}
-        return rest if self.field is None else {**rest, self.field: given}
+        crowded = message.get("content") and message.get("tool_calls")
+        return rest if crowded and not self._stands_beside_calls else {**rest, self.field: given}
+
+    @cached_property
+    def _stands_beside_calls(self) -> bool:
+        """Whether a turn may have thinking, text and calls: some templates refuse that."""
+        call = {"id": "call00001", "type": "function", "function": {"name": "f", "arguments": {}}}
+        turn = {"role": "assistant", "content": _ANSWER, "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": "call00001", "name": "f", "content": "x"}
+        told = {**turn, self.field or "": _THOUGHT}
+        fails, works = (self._text([_USER, each, result], opens=True, kwargs={}) for each in (told, turn))
+        return fails is not None or works is None
 
     def _with_thought(self, field: str) -> OwnText | None:
         turn = {"role": "assistant", "content": _ANSWER, field: _THOUGHT}

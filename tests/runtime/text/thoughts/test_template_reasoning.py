@@ -164,7 +164,26 @@ def test_earlier_thinking_has_the_name_that_the_template_knows(
     text = "".join(map(str, prompts.render([U, turn], add_generation_prompt=False)))
     assert ("why" in text) == (known is not None)
     users = prompts.render([{**turn, "role": "user"}], add_generation_prompt=False)
-    assert users == ["<user>yes"] if known != given else "why" in str(users)
+    assert ("why" in str(users)) == (known == given)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_thinking_goes_where_a_template_refuses_it_beside_text_and_calls(
+    with_control_tokens: Make, refuses: bool
+) -> None:
+    check = "{% if m.tool_calls and m.content and m.reasoning_content %}{{ raise_exception('both') }}{% endif %}"
+    calls = "{% for c in m.tool_calls %}[{{ c.function.name }}{{ c.function.arguments }}]{% endfor %}"
+    source = SHOWS.replace("KEEP", "true").replace(
+        "{{ m.content }}", (check if refuses else "") + "{{ m.content }}" + calls
+    )
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    turn = {"role": "assistant", "content": "let me see", "reasoning": "why", "tool_calls": [call]}
+    messages = [{"role": "user", "content": "hi"}, turn, {"role": "tool", "tool_call_id": "a", "content": "4"}]
+    text = "".join(map(str, ChatPrompts({"default": source}, with_control_tokens([])).render(messages)))
+    assert "let me see[f" in text
+    assert ("why" in text) != refuses
+    lone = [messages[0], {**turn, "content": ""}, messages[2]]
+    assert "why" in str(ChatPrompts({"default": source}, with_control_tokens([])).render(lone))
 
 
 def test_a_template_that_fails_has_no_abilities(with_control_tokens: Make) -> None:
