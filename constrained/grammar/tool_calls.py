@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..schema.document import parse_json
-from ..spec import ConstraintError
+from ..spec import ConstraintError, Unenforced
 
 Schema = dict[str, Any] | bool
 LARK = "x-lark"
@@ -92,6 +92,7 @@ class ToolCalls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lead: what may come before everything else, any number of times. text: the marks around the text.
     answer: what the text must match; then calls come without text before them.
     required: a call must come, and at once. once: no second one. max_string: as in `Constraint`, for arguments.
+    form: of arguments written one by one. notes: what of the functions' schemas was left out already.
     """
 
     triggers: list[str | int]
@@ -106,6 +107,7 @@ class ToolCalls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     once: bool = False
     max_string: int = 0
     form: FieldForm | None = None
+    notes: list[Unenforced] = []
 
 
 def read_tool_calls(body: str) -> ToolCalls:

@@ -78,6 +78,7 @@ class _CallsCompiler:
                 raise ConstraintError(f"answer: {error}", error.refused) from None
         self._rules.insert(0, f"start: {self._start()}")
         made = self._made
+        made.relaxed = [*self._wanted.notes, *made.relaxed]
         if self._is_checked:
             said = {"spans": spans, "answer": answer, "starts": self._starts()}
             made.checks = json.dumps(said, separators=(",", ":"), ensure_ascii=False)

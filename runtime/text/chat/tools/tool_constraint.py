@@ -51,7 +51,7 @@ def tool_calls_constraint(
     def parts(text: str, name: str = "") -> Parts:
         return style.parts(text, name, ids)
 
-    calls = []
+    calls, notes = [], []
     for i, tool in enumerate(tools):
         function = tool["function"]
         if allowed is not None and function["name"] not in allowed:
@@ -62,7 +62,10 @@ def tool_calls_constraint(
         if style.fields is None:
             call["schema"] = schema
         else:
-            call["fields"] = _fields(style.fields, schema, i, strict=strict)
+            call["fields"], beyond = _fields(style.fields, schema)
+            if beyond and strict:
+                raise BeyondFormat(i, beyond)
+            notes += [[keyword, f"/{keyword}", "the model writes arguments one by one"] for keyword in beyond]
         calls.append(call)
     body: dict[str, Any] = {
         "triggers": [parts(each)[0] for each in style.triggers],  # one token, or text
@@ -73,6 +76,7 @@ def tool_calls_constraint(
         "required": required,
         "once": not parallel,
         "max_string": max_string,
+        "notes": notes,
     }
     if style.fields is not None:
         body["form"] = _form(style.fields, style, ids)
@@ -96,12 +100,12 @@ def _form(fields: FieldStyle, style: ToolFormat, ids: Mapping[str, int]) -> dict
     }
 
 
-def _fields(style: FieldStyle, schema: Mapping[str, Any], index: int, *, strict: bool) -> list[dict[str, Any]]:
+def _fields(style: FieldStyle, schema: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The fields, and the keywords that they do not keep to."""
     parameters = read_parameters(schema)
-    if parameters.beyond and strict:
-        raise BeyondFormat(index, parameters.beyond)
     named = sorted(parameters.kinds.items()) if style.by_name else parameters.kinds.items()
-    return [{"key": key, "required": key in parameters.required, **_field(style, kind)} for key, kind in named]
+    fields = [{"key": key, "required": key in parameters.required, **_field(style, kind)} for key, kind in named]
+    return fields, parameters.beyond
 
 
 def _field(style: FieldStyle, kind: ParameterKind) -> dict[str, Any]:

@@ -82,4 +82,5 @@ def test_what_such_arguments_cannot_keep_to_is_refused_unless_it_may_pass(keywor
     assert caught.value.index == 1
     loose = tool_calls_constraint(QWEN3_CODER, tools, None, required=False, parallel=True, strict=False)
     assert [each["key"] for each in loose["calls"][1]["fields"]] == ["a"]
+    assert [note[:2] for note in loose["notes"]] == [[keyword, f"/{keyword}"]]
     assert len(tool_calls_constraint(QWEN3_CODER, tools, ["ok"], required=False, parallel=True)["calls"]) == 1
