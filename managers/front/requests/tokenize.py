@@ -8,7 +8,7 @@ import msgspec
 
 from ....runtime.sampling.params import Sampling
 from ...wire.errors import InvalidRequest, Path
-from ...wire.requests import Submit
+from ...wire.requests import Chat, Submit
 from .bodies import check_encodable
 from .params import checked_request_id
 from .render import RenderRequest, render_to_chat
@@ -53,7 +53,8 @@ def tokenize_to_submit(request: TokenizeRequest, *, vocab_size: int) -> Submit:
     control = bool(request.allow_control_tokens or request.parse_special)
     special = request.add_special_tokens if request.add_special is None else request.add_special
     check_encodable(msgspec.structs.asdict(request))
-    chat, runs = None, None
+    chat: Chat | None = None
+    runs: list[str | list[int]] | None = None
     if request.messages is not None:
         if special:
             raise InvalidRequest.about(

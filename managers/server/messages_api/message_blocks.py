@@ -55,7 +55,7 @@ class MessageList:
         for i, message in enumerate(messages):
             place = ("messages", i)
             role = message.get("role")
-            if role not in _ALLOWED:
+            if not isinstance(role, str) or role not in _ALLOWED:
                 text = f"must be 'user', 'assistant' or 'system'; not {role!r}."
                 raise InvalidRequest.about((*place, "role"), text)
             for key in message:

@@ -184,7 +184,7 @@ _ADVISORY = (
 class MessageBody(CountBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of /v1/messages."""
 
-    max_tokens: int
+    max_tokens: int  # pyright: ignore[reportGeneralTypeIssues]
 
 
 class MessageNames:

@@ -125,7 +125,7 @@ async def tokenizer_info(request: web.Request) -> web.Response:
     """GET /tokenizer_info."""
     front = request.app[STATE].require_ready()
     info = await front.tokenizer_info()
-    names = {f"{name}_token": info.named_tokens.get(f"{name}_token") or None for name in ("bos", "eos", "pad", "unk")}
+    named = info.named_tokens
     answer = TokenizerAnswer(
         model_max_length=front.info.max_context,
         vocab_size=info.vocab_size,
@@ -133,7 +133,10 @@ async def tokenizer_info(request: web.Request) -> web.Response:
         eos_token_ids=info.eos_ids,
         add_bos_token=info.adds_bos,
         chat_template=info.chat_template or None,
-        **names,
+        bos_token=named.get("bos_token") or None,
+        eos_token=named.get("eos_token") or None,
+        pad_token=named.get("pad_token") or None,
+        unk_token=named.get("unk_token") or None,
     )
     return json_response(answer)
 

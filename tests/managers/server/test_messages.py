@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from sapwood.constrained.spec import Constraint
 from sapwood.managers.server.messages_api.message_blocks import MessageList, sealed
 from sapwood.managers.server.messages_api.message_stream import MessageEvent
 from sapwood.managers.wire.answers import Finish, TextChunk, ToolCallPiece
 from sapwood.managers.wire.errors import InvalidRequest, RequestFailed
-from sapwood.managers.wire.requests import Submit
+from sapwood.managers.wire.requests import Chat, Submit
 
 from .conftest import CACHED_TOKENS, PROMPT_TOKENS, WORDS, Client, FakeFront
 
@@ -48,6 +49,23 @@ class ScriptedFront(FakeFront):
 @pytest.fixture
 def front() -> FakeFront:
     return ScriptedFront()
+
+
+def script(client: Client, says: list[Any]) -> None:
+    assert isinstance(client.front, ScriptedFront)
+    client.front.says = says
+
+
+def chat_of(client: Client) -> Chat:
+    chat = client.front.submits[-1].chat
+    assert chat is not None
+    return chat
+
+
+def constraint_of(client: Client) -> Constraint:
+    constraint = client.front.submits[-1].constraint
+    assert constraint is not None
+    return constraint
 
 
 CALLS = [
@@ -127,7 +145,7 @@ async def test_a_whole_message(client: Client) -> None:
 
 
 async def test_thinking_text_and_calls_whole_and_streamed(client: Client) -> None:
-    client.front.says = [*CALLS]
+    script(client, [*CALLS])
     body = {**BODY, "tools": [TOOL]}
     _, answer = await client.post("/v1/messages", body)
     assert answer["stop_reason"] == "tool_use"
@@ -145,7 +163,7 @@ async def test_thinking_text_and_calls_whole_and_streamed(client: Client) -> Non
 
 
 async def test_thinking_that_is_not_shown_comes_back_sealed(client: Client) -> None:
-    client.front.says = [*CALLS]
+    script(client, [*CALLS])
     body = {**BODY, "tools": [TOOL], "thinking": {"type": "adaptive", "display": "omitted"}}
     _, answer = await client.post("/v1/messages", body)
     block = answer["content"][0]
@@ -153,11 +171,11 @@ async def test_thinking_that_is_not_shown_comes_back_sealed(client: Client) -> N
     assert gathered(await events(client, body)) == answer["content"]
     turns = [*BODY["messages"], {"role": "assistant", "content": answer["content"][:2]}, *BODY["messages"]]
     await client.post("/v1/messages", {**BODY, "messages": turns})
-    assert client.front.submits[-1].chat.messages[1]["reasoning_content"] == "Hmm."
+    assert chat_of(client).messages[1]["reasoning_content"] == "Hmm."
 
 
 async def test_stop_sequences(client: Client) -> None:
-    client.front.says = [chunk("a", finish=Finish("stop", "END"))]
+    script(client, [chunk("a", finish=Finish("stop", "END"))])
     _, answer = await client.post("/v1/messages", {**BODY, "stop_sequences": ["END"]})
     assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", "END")
     assert client.front.submits[-1].stop == ["END"]
@@ -165,13 +183,13 @@ async def test_stop_sequences(client: Client) -> None:
 
 
 async def test_a_call_that_was_cut_off_keeps_its_text(client: Client) -> None:
-    client.front.says = [chunk(calls=[ToolCallPiece(0, '{"a": [1,', "c", "look")], finish=Finish("length"))]
+    script(client, [chunk(calls=[ToolCallPiece(0, '{"a": [1,', "c", "look")], finish=Finish("length"))])
     _, answer = await client.post("/v1/messages", {**BODY, "tools": [TOOL]})
     assert answer["content"][0]["input"] == {"INVALID_JSON": '{"a": [1,'}
 
 
 async def test_an_error_in_a_stream_is_an_event(client: Client) -> None:
-    client.front.says = [chunk("a"), RequestFailed("It broke.")]
+    script(client, [chunk("a"), RequestFailed("It broke.")])
     told = await events(client, BODY)
     assert told[-1] == {"type": "error", "error": {"type": "api_error", "message": "It broke."}, "request_id": None}
 
@@ -223,6 +241,12 @@ def test_a_conversation_with_every_kind_of_block() -> None:
     [
         ([], "messages"),
         ([{"role": "tool", "content": "x"}], "messages[0].role"),
+        ([{"role": {}, "content": "x"}], "messages[0].role"),
+        ([{"role": "user", "content": [{"type": {}}]}], "messages[0].content[0].type"),
+        (
+            [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": {}}]}],
+            "messages[0].content[0].tool_use_id",
+        ),
         ([{"role": "user", "content": [{"type": "image", "source": {}}]}], "messages[0].content[0].type"),
         ([{"role": "user", "content": [{"type": "document", "source": {}}]}], "messages[0].content[0].type"),
         ([{"role": "user", "content": [{"type": "text", "text": 3}]}], "messages[0].content[0].text"),
@@ -281,14 +305,14 @@ async def test_fields_become_what_they_mean(client: Client) -> None:
     ) as response:
         assert response.headers["X-Sapwood-Ignored-Fields"] == "metadata"
         assert response.headers["Request-Id"] == (await response.json())["id"]
-    chat = client.front.submits[-1].chat
+    chat = chat_of(client)
     assert (chat.tool_choice, chat.allowed, chat.parallel_tool_calls) == ("required", ["look"], False)
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     await client.post("/v1/messages", {**BODY, "output_config": {"format": {"type": "json_schema", "schema": schema}}})
-    assert json.loads(client.front.submits[-1].constraint.body) == schema
+    assert json.loads(constraint_of(client).body) == schema
     prefill = [*BODY["messages"], {"role": "assistant", "content": "So"}]
     await client.post("/v1/messages", {**BODY, "messages": prefill})
-    chat = client.front.submits[-1].chat
+    chat = chat_of(client)
     assert (chat.continue_final_message, chat.add_generation_prompt) == (True, False)
 
 
@@ -300,7 +324,7 @@ async def test_unknown_paths_of_it_and_methods(client: Client) -> None:
 
 async def test_anthropics_own_client_reads_every_event(client: Client) -> None:
     anthropic = pytest.importorskip("anthropic")
-    client.front.says = [*CALLS]
+    script(client, [*CALLS])
     async with anthropic.AsyncAnthropic(base_url=client.url, api_key="x", max_retries=0) as asked:
         fields: dict[str, Any] = {**BODY, "tools": [TOOL]}
         whole = await asked.messages.create(**fields)

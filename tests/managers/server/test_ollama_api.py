@@ -11,7 +11,7 @@ from sapwood.managers.server.ollama_api.ollama_bodies import OllamaChatBody
 from sapwood.managers.wire.answers import Finish, ToolCallPiece
 
 from .conftest import PROMPT_TOKENS, WORDS, Client, FakeFront
-from .test_messages import ScriptedFront, chunk
+from .test_messages import ScriptedFront, chunk, constraint_of, script
 
 CHAT: dict[str, Any] = {"model": "fake-model:latest", "messages": [{"role": "user", "content": "hi"}]}
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -55,7 +55,7 @@ async def test_streams_are_the_default_and_say_what_the_whole_says(client: Clien
 
 
 async def test_calls_are_told_whole(client: Client) -> None:
-    client.front.says = [*CALLS]
+    script(client, [*CALLS])
     told = await lines(client, "/api/chat", {**CHAT, "tools": [TOOL]})
     calls = [call for line in told for call in line["message"].get("tool_calls", [])]
     assert [(each["function"]["name"], each["function"]["arguments"]) for each in calls] == [
@@ -117,9 +117,9 @@ async def test_a_raw_prompt_goes_on_from_tokens(client: Client) -> None:
 
 async def test_formats(client: Client) -> None:
     await lines(client, "/api/chat", {**CHAT, "format": "json"})
-    assert client.front.submits[-1].constraint.kind == "json_object"
+    assert constraint_of(client).kind == "json_object"
     await lines(client, "/api/chat", {**CHAT, "format": {"type": "integer"}})
-    assert json.loads(client.front.submits[-1].constraint.body) == {"type": "integer"}
+    assert json.loads(constraint_of(client).body) == {"type": "integer"}
     await lines(client, "/api/chat", {**CHAT, "format": ""})
     assert client.front.submits[-1].constraint is None
 
@@ -157,7 +157,7 @@ async def test_what_is_not_done_here_says_so(client: Client) -> None:
 
 async def test_ollamas_own_client(client: Client) -> None:
     ollama = pytest.importorskip("ollama")
-    client.front.says = [*CALLS]
+    script(client, [*CALLS])
     asked = ollama.AsyncClient(host=client.url)
     whole = await asked.chat("fake-model", messages=CHAT["messages"], tools=[TOOL])
     assert [each.function.name for each in whole.message.tool_calls] == ["look", "look"]
