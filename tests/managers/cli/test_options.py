@@ -12,6 +12,7 @@ from sapwood.managers.cli.options import config_of, sampling_of
 from sapwood.managers.cli.parser import parse
 from sapwood.managers.front.keyword_options import config_from
 from sapwood.managers.front.requests.request_fields import GenerateRequest
+from sapwood.managers.server.responses_api.response_store import USUAL_LIMITS, StoreLimits
 from sapwood.managers.server.serving import bind
 from sapwood.managers.wire.errors import ConfigError
 from sapwood.managers.wire.options import OPTIONS, EngineConfig
@@ -23,6 +24,12 @@ SWITCHES = {name for name in set(OPTIONS) - TEST_MODES if getattr(EngineConfig()
 
 def test_the_defaults_of_serve_are_the_engines():
     assert config_of(parse(["serve"])) == EngineConfig()
+
+
+def test_the_usual_limits_of_stored_responses_are_the_options():
+    parsed = parse(["serve"])
+    assert StoreLimits(parsed.responses_max, parsed.responses_bytes, parsed.responses_ttl) == USUAL_LIMITS
+    assert parse(["serve", "--responses-max", "0"]).responses_max == 0
 
 
 def test_every_option_of_the_engine_but_its_test_modes_is_an_option_of_serve(capsys):
@@ -106,6 +113,9 @@ def test_sampling_options_are_fields_of_a_request_and_absent_ones_keep_its_defau
         ("serve --max-running 0", "--max-running"),
         ("serve --port 65536", "--port"),
         ("serve --port -1", "--port"),
+        ("serve --responses-max many", "--responses-max"),
+        ("serve --responses-bytes -1", "--responses-bytes"),
+        ("serve --responses-ttl 1.5", "--responses-ttl"),
         ("serve --schedule random", "--schedule"),
         ("serve --frobnicate", "--frobnicate"),
         ("serve --model=", "--model"),

@@ -212,3 +212,16 @@ async def test_a_refused_background_response_fails(client, front):
     _, failed = await client.get(f"{PATH}/{queued['id']}")
     Response.model_validate(failed)
     assert (failed["status"], failed["error"]["message"]) == ("failed", "broken")
+
+
+async def test_what_runs_in_the_background_ends_with_the_server(client, front):
+    """As after SIGTERM: the front ends what is open, and whoever reads its events gets their end."""
+    front.step_seconds = 0.02
+    body = {"input": "x", "stream": True, "background": True}
+    async with client.session.post(client.url + PATH, json=body) as response:
+        await response.content.readuntil(b"delta")
+        client.state.set_phase("stopping", "The server is shutting down.")
+        await front.stop()
+        text = await response.read()
+    assert b"response.completed" not in text
+    assert not front.open
