@@ -76,7 +76,7 @@ class ServerState:
         the first of them. Raises UnknownModel for a name that is none of them where names are strict; the tag that
         Ollama's clients add does not count, and the `--model` text itself is one."""
         plain = name.removesuffix(":latest") if name is not None else None
-        if plain in self.model_names:
+        if plain is not None and plain in self.model_names:
             return plain
         if self.strict_names and name not in (None, self._model):
             served = " and ".join(map(repr, self.model_names))
