@@ -56,9 +56,7 @@ class PromptTooLong(InvalidRequest):
     def of(cls, length: str, max_context: int, path: Path) -> Self:
         """length: of the prompt, in tokens, as far as it is known."""
         limit = f"This model's maximum context length is {max_context} tokens, prompt and completion together"
-        return cls(
-            f"{limit}, and the prompt is too long: it has {length} tokens; at most {max_context - 1} may be given.", path
-        )
+        return cls(f"{limit}, and the prompt is too long: it has {length} tokens; at most {max_context - 1} fit.", path)
 
 
 class Overloaded(SapwoodError):
