@@ -99,6 +99,9 @@ class FieldArguments:
                 is_start = False
                 continue
             is_start = False
+            if not held and char not in (mark[0], ending[0]):  # as nearly always
+                emit(_escaped(char))
+                continue
             held += char
             if held.endswith(mark):
                 text = held[: -len(mark)]
@@ -110,16 +113,16 @@ class FieldArguments:
 
     def _marked_value(self, mark: str) -> Generator[None, str, str]:
         """Another value, up to its mark. A mark within a JSON string is part of that."""
-        text, in_string, escaped = "", False, False
+        text, first, in_string, escaped = "", "", False, False
         while not (text.endswith(mark) and not in_string):
             char = yield from self._source.char()
             text += char
-            is_json = text.lstrip()[:1] in ("{", "[", '"')
+            first = first or char.strip()
             if escaped:
                 escaped = False
             elif in_string and char == "\\":
                 escaped = True
-            elif is_json and char == '"':
+            elif first in ("{", "[", '"') and char == '"':
                 in_string = not in_string
         text = text[: -len(mark)]
         return text.removeprefix("\n").removesuffix("\n") if self._style.text.endswith("\n") else text
