@@ -98,17 +98,23 @@ class OllamaShown(msgspec.Struct, frozen=True, kw_only=True):
 async def tags(request: web.Request) -> web.Response:
     """GET /api/tags."""
     state = request.app[STATE]
-    size, name = state.require_ready().info.model.weight_bytes, _tagged(state)
+    size = state.require_ready().info.model.weight_bytes
     modified, digest, details = stamp(state.created), _digest(state), _details(state)
-    tag = OllamaTag(name=name, model=name, modified_at=modified, size=size, digest=digest, details=details)
-    return json_response(OllamaTags([tag]))
+    return json_response(
+        OllamaTags(
+            [
+                OllamaTag(name=name, model=name, modified_at=modified, size=size, digest=digest, details=details)
+                for name in map(_tagged, state.model_names)
+            ]
+        )
+    )
 
 
 async def processes(request: web.Request) -> web.Response:
     """GET /api/ps."""
     state = request.app[STATE]
     info = state.require_ready().info
-    name = _tagged(state)
+    name = _tagged(state.model_name)
     size = info.model.weight_bytes + info.model.kv_bytes
     loaded = OllamaLoaded(
         name=name,
@@ -167,8 +173,8 @@ def _refusal(status: int, sentence: str) -> Handler:
     return refuse
 
 
-def _tagged(state: ServerState) -> str:
-    return state.model_name + ("" if ":" in state.model_name else TAG)
+def _tagged(name: str) -> str:
+    return name if ":" in name else name + TAG
 
 
 def _details(state: ServerState) -> OllamaDetails:
