@@ -20,9 +20,9 @@ from .endpoints import Endpoint, Handler
 from .errors import UnknownPath, answer_for, openai_error
 from .messages_api import message_routes
 from .native import render, routes, tokens
+from .native.openapi import openapi_endpoint
 from .ollama_api import ollama_models, ollama_routes
 from .openai import routes as openai_routes
-from .openapi import openapi_endpoint
 from .reading import IGNORED, MAX_BODY_BYTES, SPELLED
 from .responses import begin_headers, noted_headers
 from .responses_api import responses_routes

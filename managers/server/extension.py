@@ -116,3 +116,8 @@ def cache_answer(told: TextChunk | Completion) -> CacheAnswer | UnsetType:
 
 def relaxed_of(relaxed: Iterable[Unenforced]) -> list[Relaxed]:
     return [Relaxed(each.keyword, each.pointer, each.reason) for each in relaxed]
+
+
+def prompt_token_ids(told: TextChunk | Completion) -> list[int] | UnsetType:
+    """Those that a first chunk, or a first completion, has."""
+    return UNSET if told.prompt_ids is None else told.prompt_ids

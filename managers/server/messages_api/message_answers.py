@@ -11,8 +11,7 @@ from msgspec import UNSET, UnsetType
 from ...front.generation import Completion, ToolCall
 from ...wire.answers import Finish
 from ..errors import ErrorDetail
-from ..extension import Extension, Extensions
-from ..token_ids import prompt_token_ids
+from ..extension import Extension, Extensions, prompt_token_ids
 from ..usage import Usage
 from .message_blocks import SEAL, sealed
 

@@ -9,8 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from ...wire.answers import TextChunk, ToolCallPiece
 from ..errors import Answer
-from ..extension import Extensions
-from ..token_ids import prompt_token_ids
+from ..extension import Extensions, prompt_token_ids
 from ..usage import Usage
 from .message_answers import (
     SIGNATURE,

@@ -16,11 +16,10 @@ from ...wire.answers import Alternative, Finish, TextChunk, TokenLogprob, ToolCa
 from ...wire.requests import Submit
 from ..endpoints import Endpoint
 from ..events import stream_events
-from ..extension import CacheAnswer, Relaxed, cache_answer, relaxed_of
+from ..extension import CacheAnswer, Relaxed, cache_answer, prompt_token_ids, relaxed_of
 from ..reading import read_body, understand
 from ..responses import json_response
 from ..server_state import STATE
-from ..token_ids import prompt_token_ids
 from ..usage import EffortCounts, Usage, effort_counts
 from ..work import Work
 from .sglang_generate import asks_as_sglang, generate_as_sglang

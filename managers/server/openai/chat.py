@@ -10,8 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from ...front.generation import Completion, ToolCall
 from ...wire.answers import Alternative, TextChunk, TokenLogprob, ToolCallPiece
-from ..extension import Extension, Extensions
-from ..token_ids import prompt_token_ids
+from ..extension import Extension, Extensions, prompt_token_ids
 from ..usage import Usage
 from .bodies import ChatBody
 from .token_names import token_name

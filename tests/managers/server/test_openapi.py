@@ -12,13 +12,13 @@ import pytest
 
 from sapwood.managers.cli import parser
 from sapwood.managers.server.app import ENDPOINTS
-from sapwood.managers.server.openapi import document
+from sapwood.managers.server.native.openapi import document
 from sapwood.runtime.declaration import declared
 
 from .conftest import Client
 
 ROOT = Path(__file__).parents[3]
-DOCUMENT: dict[str, Any] = msgspec.to_builtins(document(ENDPOINTS))
+DOCUMENT: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document(ENDPOINTS)))
 PATHS = {re.sub(r"\{(\w+)(:[^{}]*)?\}", r"{\1}", each.path) for each in ENDPOINTS}
 
 

@@ -12,10 +12,10 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from aiohttp import web
 
-from ...runtime.declaration import declared
+from ....runtime.declaration import declared
+from ..endpoints import Endpoint
+from ..errors import ErrorBody
 from .conversation_schemas import SCHEMAS, described
-from .endpoints import Endpoint
-from .errors import ErrorBody
 
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
@@ -34,7 +34,7 @@ _ANY = {
 _COMPUTING = {409: "The request was aborted."}
 
 
-class Document(msgspec.Struct, frozen=True):
+class OpenApiDocument(msgspec.Struct, frozen=True):
     """An OpenAPI document, version 3.1."""
 
     openapi: str
@@ -43,7 +43,7 @@ class Document(msgspec.Struct, frozen=True):
     components: dict[str, Any]
 
 
-def document(endpoints: Iterable[Endpoint]) -> Document:
+def document(endpoints: Iterable[Endpoint]) -> OpenApiDocument:
     """The document that describes these endpoints."""
     endpoints = list(endpoints)
     types = {each: None for endpoint in endpoints for each in _types(endpoint)}
@@ -56,7 +56,7 @@ def document(endpoints: Iterable[Endpoint]) -> Document:
         path = paths.setdefault(_PARAMETER.sub(r"{\1}", endpoint.path), {})
         path[endpoint.method.lower()] = _operation(endpoint)
     info = {"title": "Sapwood", "version": version("sapwood")}
-    return Document("3.1.0", info, paths, {"schemas": {**schemas, **SCHEMAS}})
+    return OpenApiDocument("3.1.0", info, paths, {"schemas": {**schemas, **SCHEMAS}})
 
 
 def openapi_endpoint(endpoints: Iterable[Endpoint]) -> Endpoint:
@@ -69,7 +69,7 @@ def openapi_endpoint(endpoints: Iterable[Endpoint]) -> Endpoint:
             made.append(msgspec.json.encode(document([*endpoints, endpoint])))
         return web.Response(body=made[0], content_type="application/json")
 
-    endpoint = Endpoint("GET", "/openapi.json", openapi, "This document", answer=Document)
+    endpoint = Endpoint("GET", "/openapi.json", openapi, "This document", answer=OpenApiDocument)
     return endpoint
 
 
