@@ -46,10 +46,10 @@ def test_a_message_streams_what_it_says_whole(client: Any) -> None:
 
 
 async def test_the_async_client_streams(server_url: str) -> None:
-    async with anthropic.AsyncAnthropic(base_url=server_url, api_key="none", max_retries=0) as client:
-        async with client.messages.stream(**ASK) as stream:
-            text = "".join([each async for each in stream.text_stream])
-            assert text == (await stream.get_final_message()).content[0].text
+    client = anthropic.AsyncAnthropic(base_url=server_url, api_key="none", max_retries=0)
+    async with client, client.messages.stream(**ASK) as stream:
+        text = "".join([each async for each in stream.text_stream])
+        assert text == (await stream.get_final_message()).content[0].text
 
 
 def test_a_tool_is_called_and_its_result_taken(client: Any) -> None:

@@ -51,3 +51,20 @@ def test_bound_tools_are_called_and_streamed(chat: Any) -> None:
         whole = chunk if whole is None else whole + chunk
     assert whole is not None
     assert [each["name"] for each in whole.tool_calls] == ["Person"]
+
+
+def test_the_responses_api_answers_streams_and_calls(server_url: str) -> None:
+    chat = langchain_openai.ChatOpenAI(
+        model="smollm2",
+        base_url=f"{server_url}/v1",
+        api_key=SecretStr("none"),
+        max_retries=0,
+        max_tokens=100,
+        temperature=0,
+        use_responses_api=True,
+    )
+    whole = chat.invoke("Name a colour.")
+    assert "".join(each.text for each in chat.stream("Name a colour.")) == whole.text != ""
+    assert isinstance(chat.with_structured_output(Person).invoke("Ann is 7."), Person)
+    calls = chat.bind_tools([Person], tool_choice="required").invoke("Ann is 7.").tool_calls
+    assert {call["name"] for call in calls} == {"Person"}

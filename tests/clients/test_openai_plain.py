@@ -122,11 +122,12 @@ def test_a_response_calls_a_tool_and_takes_its_output(client: openai.OpenAI) -> 
 
 @pytest.mark.parametrize("endpoint", ["chat", "responses"])
 def test_too_long_a_prompt_is_told_as_the_package_knows_it(client: openai.OpenAI, endpoint: str) -> None:
-    text = "word " * 9000
+    messages: Any = [{"role": "user", "content": "word " * 9000}]
     with pytest.raises(openai.BadRequestError) as caught:
-        if endpoint == "chat":
-            client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": text}])
-        else:
-            client.responses.create(model=MODEL, input=text)
+        _ = (
+            client.chat.completions.create(model=MODEL, messages=messages)
+            if endpoint == "chat"
+            else client.responses.create(model=MODEL, input=messages)
+        )
     assert caught.value.code == "context_length_exceeded"
     assert "maximum context length is 8192 tokens" in caught.value.message
