@@ -2,8 +2,8 @@
 
 A model of 135M parameters cannot drive an agent. So each request of the agent gets one field more, a `regex` that is
 the text of the next scripted call as the model's format has it (and `tool_choice: none` with the last answer); the
-model writes it, and Sapwood reads the call out of what it wrote. Nothing else of the request is changed, except that streams
-of chats are asked for their usage, and nothing of the answer. What the answers say of their tokens is kept.
+model writes it, and Sapwood reads the call out of what it wrote. Nothing else of the request is changed, except that
+streams of chats are asked for their usage, and nothing of the answer. What the answers say of their tokens is kept.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def completions(server_url: str, **more: Any) -> Any:
 
 
 def test_loglikelihoods_with_the_servers_tokenizer(server_url: str) -> None:
-    model = completions(server_url, tokenizer_backend="remote", tokenizer=server_url)
+    model = completions(server_url, tokenizer_backend="remote")
     likely, unlikely = model.loglikelihood(
         [instance("loglikelihood", "The capital of France is", each) for each in (" Paris", " banana")]
     )
@@ -34,7 +34,7 @@ def test_loglikelihoods_with_the_servers_tokenizer(server_url: str) -> None:
 
 
 def test_generations_with_the_servers_tokenizer(server_url: str) -> None:
-    model = completions(server_url, tokenizer_backend="remote", tokenizer=server_url)
+    model = completions(server_url, tokenizer_backend="remote")
     [text] = model.generate_until(
         [
             instance(
