@@ -53,7 +53,9 @@ def flags_of(server: Any) -> list[str]:
     if server.chat_template_file:
         flags += ["--chat-template", str(server.chat_template_file)]
     if server.cors_origins:
-        flags += ["--cors-origin", "localhost" if server.cors_origins == "localhost" else str(server.cors_origins)]
+        if "://" not in server.cors_origins:
+            raise RuntimeError("Sapwood has no word for several origins: each is named")
+        flags += ["--cors-origin", str(server.cors_origins)]
     return flags
 
 
@@ -103,9 +105,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    name = report.nodeid.rpartition("/")[2]
+    name = report.nodeid.partition("unit/")[2]
     if report.failed:
-        _outcomes[name] = str(report.longrepr).strip().splitlines()[-1] if report.longrepr else "failed"
+        _outcomes[name] = " ".join(line for line in str(report.longrepr).splitlines() if line.startswith("E "))
     elif report.skipped:
         _outcomes.setdefault(name, "skipped")
     elif report.when == "call":
