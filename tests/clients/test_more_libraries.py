@@ -30,12 +30,11 @@ def multiply(a: int, b: int) -> int:
 
 def test_llama_index_chats_completes_and_streams(server_url: str) -> None:
     like = pytest.importorskip("llama_index.llms.openai_like")
-    from llama_index.core.llms import ChatMessage
-
+    message = pytest.importorskip("llama_index.core.llms").ChatMessage
     llm = like.OpenAILike(
         model=MODEL, api_base=f"{server_url}/v1", api_key="none", is_chat_model=True, max_tokens=12, temperature=0
     )
-    ask = [ChatMessage(role="system", content="You are brief."), ChatMessage(role="user", content="Name a colour.")]
+    ask = [message(role="system", content="You are brief."), message(role="user", content="Name a colour.")]
     whole = llm.chat(ask).message.content
     assert "".join(each.delta or "" for each in llm.stream_chat(ask)) == whole
     assert whole
@@ -45,8 +44,7 @@ def test_llama_index_chats_completes_and_streams(server_url: str) -> None:
 
 def test_llama_index_calls_tools_and_extracts(server_url: str) -> None:
     like = pytest.importorskip("llama_index.llms.openai_like")
-    from llama_index.core.tools import FunctionTool
-
+    tools = pytest.importorskip("llama_index.core.tools")
     llm = like.OpenAILike(
         model=MODEL,
         api_base=f"{server_url}/v1",
@@ -56,7 +54,7 @@ def test_llama_index_calls_tools_and_extracts(server_url: str) -> None:
         max_tokens=100,
         temperature=0,
     )
-    tool = FunctionTool.from_defaults(multiply)
+    tool = tools.FunctionTool.from_defaults(multiply)
     answer = llm.chat_with_tools([tool], user_msg="What is 6 times 7?", tool_required=True)
     calls = llm.get_tool_calls_from_response(answer)
     assert {call.tool_name for call in calls} == {"multiply"}
@@ -77,10 +75,10 @@ def test_llama_indexs_openai_class_by_responses(server_url: str) -> None:
 @pytest.mark.parametrize("kind", ["OpenAIChatModel", "OpenAIResponsesModel"])
 async def test_pydantic_ai_answers_streams_and_gives_objects(server_url: str, kind: str) -> None:
     pydantic_ai = pytest.importorskip("pydantic_ai")
-    import pydantic_ai.models.openai as models
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    provider = OpenAIProvider(base_url=f"{server_url}/v1", api_key="none")
+    models = pytest.importorskip("pydantic_ai.models.openai")
+    provider = pytest.importorskip("pydantic_ai.providers.openai").OpenAIProvider(
+        base_url=f"{server_url}/v1", api_key="none"
+    )
     settings: Any = {"max_tokens": 100, "temperature": 0.0}
     model = getattr(models, kind)(MODEL, provider=provider, settings=settings)
     async with pydantic_ai.Agent(model, instructions="You are brief.").run_stream("Name a colour.") as result:

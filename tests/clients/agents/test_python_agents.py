@@ -30,14 +30,20 @@ def check(proxy: ScriptedProxy, seen: list[tuple[str, int]], said: str, *, retol
     proxy.check_reuse(retold=retold)
 
 
+def pydantic_openai() -> tuple[Any, Any]:
+    """pydantic-ai's modules of models and of providers."""
+    return pytest.importorskip("pydantic_ai.models.openai"), pytest.importorskip("pydantic_ai.providers.openai")
+
+
 def test_pydantic_ai(agent_url: str) -> None:
     pydantic_ai = pytest.importorskip("pydantic_ai")
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai import OpenAIProvider
+    models, providers = pydantic_openai()
 
     seen: list[tuple[str, int]] = []
     with proxied(agent_url, SCRIPT) as proxy:
-        model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=f"{proxy.url}/v1", api_key="none"))
+        model = models.OpenAIChatModel(
+            MODEL, provider=providers.OpenAIProvider(base_url=f"{proxy.url}/v1", api_key="none")
+        )
         agent = pydantic_ai.Agent(model, instructions=INSTRUCTIONS)
 
         @agent.tool_plain
@@ -57,12 +63,13 @@ def test_pydantic_ai(agent_url: str) -> None:
 
 def test_pydantic_ai_by_responses(agent_url: str) -> None:
     pydantic_ai = pytest.importorskip("pydantic_ai")
-    from pydantic_ai.models.openai import OpenAIResponsesModel
-    from pydantic_ai.providers.openai import OpenAIProvider
+    models, providers = pydantic_openai()
 
     seen: list[tuple[str, int]] = []
     with proxied(agent_url, SCRIPT) as proxy:
-        model = OpenAIResponsesModel(MODEL, provider=OpenAIProvider(base_url=f"{proxy.url}/v1", api_key="none"))
+        model = models.OpenAIResponsesModel(
+            MODEL, provider=providers.OpenAIProvider(base_url=f"{proxy.url}/v1", api_key="none")
+        )
         agent = pydantic_ai.Agent(model, instructions=INSTRUCTIONS)
 
         @agent.tool_plain

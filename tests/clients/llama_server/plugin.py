@@ -94,7 +94,8 @@ def _started(flags: tuple[str, ...], seconds: float) -> tuple[subprocess.Popen[b
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for module in {item.module for item in items if isinstance(item, pytest.Function)}:
+    modules: set[Any] = {item.module for item in items if isinstance(item, pytest.Function)}
+    for module in modules:
         module.match_regex = lambda regex, text: isinstance(text, str)  # what a model writes is not compared
     if "utils" not in sys.modules:
         return
