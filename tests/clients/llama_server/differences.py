@@ -27,7 +27,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     (r"test_anthropic_empty_messages", "a conversation has at least one message, as at Anthropic"),
     (r"test_invalid_chat_completion_req", "two turns of one role in a row are folded, not refused"),
     (r"test_chat_completions_token_count", "tokens are counted by /tokenize and /v1/messages/count_tokens"),
-    (r"assert \d+ == \d+$", "another tokenizer: the tests' model cannot be fetched"),
+    (r"assert \d\d? == \d\d?\b", "another tokenizer: the tests' model cannot be fetched"),
     (
         r"START_OF_T|test_chat_template\b",
         "templates that llama.cpp has built in are unknown; --chat-template takes a file",
