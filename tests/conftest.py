@@ -19,8 +19,13 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from sapwood.runtime.weights import hub
+
+# How long an example takes says more of what else the machine does than of the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: threads of each would wait for one another
     os.environ.setdefault("OMP_NUM_THREADS", "1")

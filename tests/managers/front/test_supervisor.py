@@ -226,7 +226,10 @@ async def test_no_child_outlives_its_parent(tiny_model: Path, sign: signal.Signa
         assert directory.exists()
         os.kill(process.pid, sign)
         assert await all_gone(pids, 2)
-        assert not directory.exists()
+        deadline = time.monotonic() + 2
+        while directory.exists():  # the last to go removes it
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
 
 
 async def test_children_end_with_a_parent_that_forgot_them(tiny_model: Path) -> None:

@@ -177,7 +177,7 @@ def test_what_is_cancelled_can_be_gone_on_from_without_computing_it_again(client
     after = client.responses.create(
         model=MODEL, input="Stop.", previous_response_id=response_id, max_output_tokens=4, temperature=0
     )
-    assert prompt + generated - 1 <= counts(after)[1] <= prompt + generated
+    assert prompt + generated - 2 <= counts(after)[1] <= prompt + generated  # the step under way may be lost
 
 
 def test_errors_are_those_that_the_client_knows(client):
