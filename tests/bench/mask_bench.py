@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from sapwood.constrained.compiler import compile_constraint
-from sapwood.constrained.matching.completion import ConstrainedCompletion
 from sapwood.constrained.matching.constraint_loader import ConstraintLoader, LoadedConstraint
+from sapwood.constrained.matching.interface import TokenConstraint
 from sapwood.constrained.spec import Constraint, ConstraintError
 from sapwood.constrained.vocabulary import Vocabulary, vocabulary_of
 from sapwood.runtime.text.tokenizers.loading import load_tokenizer
@@ -53,7 +53,7 @@ class Costs:
 
 
 def drive(
-    completion: ConstrainedCompletion,
+    completion: TokenConstraint,
     vocabulary: Vocabulary,
     costs: Costs,
     wanted: list[int] | None,

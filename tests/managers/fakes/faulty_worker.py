@@ -7,6 +7,7 @@ import numpy as np
 
 from sapwood.constrained.matching.completion import ConstrainedCompletion
 from sapwood.constrained.matching.constraint_loader import ConstraintLoader, LoadedConstraint
+from sapwood.constrained.matching.interface import TokenConstraint
 from sapwood.constrained.spec import Compiled
 from sapwood.managers.wire.child import run_child
 from sapwood.managers.worker.process import serve
@@ -42,7 +43,7 @@ class FaultyLoader(ConstraintLoader):
         loaded = super().load(compiled)
         original = loaded.start
 
-        def start(*, jump_forward: bool = True) -> ConstrainedCompletion:
+        def start(*, jump_forward: bool = True) -> TokenConstraint:
             if fault == "start":
                 raise Panic("in start")
             completion = original(jump_forward=jump_forward)
